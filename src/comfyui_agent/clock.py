@@ -53,4 +53,3 @@ class BootClock(Clock):
 MONOTONIC_CLOCK = Clock()
 """For clients whose times are compared with `time.monotonic()`."""
 SYSTEM_CLOCK = BootClock()
-"""For agents."""

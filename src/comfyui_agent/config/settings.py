@@ -84,7 +84,6 @@ class Paths(_Section):
     database: Place = _setting("database/comfyui_agent.db", "a file, such as database/comfyui_agent.db")
     workflows: Place = _setting("workflows", "the folder of workflow templates, such as workflows")
     inputs: Texts = _setting((), 'a list of folders, such as ["/mnt/pictures"]')
-    """Other folders from which jobs may take input pictures."""
     keep_free_gb: Annotated[Number, Field(ge=0, le=1_000_000)] = _setting(
         1.0, "a number of gigabytes from 0 on, such as 1"
     )
@@ -123,26 +122,19 @@ class Ui(_Section):
     port: Whole = _between("a port", 8190, 1, 65535)
     previews: bool = _setting(True, "true or false")
     enabled: bool = _setting(True, "true or false")
-    """Whether `e3 run` serves the page."""
     tls_cert: str = _setting("", "a file with the certificate and its chain (PEM), such as tls/e3.pem")
     tls_key: str = _setting("", "the file with its key (PEM), such as tls/e3.key")
     trusted_proxies: Networks = _setting((), 'a list of addresses or networks, such as ["127.0.0.1", "10.0.0.0/24"]')
-    """The addresses of the proxies that may name the user of a request."""
     proxy_user_header: Annotated[str, Field(pattern=r"^([A-Za-z0-9-]{1,60})?$")] = _setting(
         "", "the name of a header, such as X-Remote-User"
     )
-    """The header in which a trusted proxy names the user."""
     proxy_user_role: Literal["read", "user", "admin"] = _setting("user", "read, user or admin")
-    """The role of a user whom a proxy names for the first time."""
     proxy_hosts: Texts = _setting((), 'a list of names, such as ["e3.example.org"]')
-    """The host names of the page behind a proxy on this machine."""
     user_priority_floor: Priority = _setting(10, "a whole number, the lowest that users may ask for, such as 10")
-    """Lower runs earlier. Users cannot ask for less than this."""
     changes_per_minute: Whole = _count(3_000)
     reads_per_minute: Whole = _count(30_000)
     """Requests of one token. Without tokens, one address may make ten times as many."""
     open_jobs_per_user: Whole = _count(100_000)
-    """Waiting and rendering jobs of one user token."""
 
 
 class Sla(_Section):
@@ -167,7 +159,6 @@ class Settings(_Section):
     lease_seconds: Number = _between("seconds", 30.0, 2, 3600)
     batch_expiry_seconds: Seconds = _seconds(3600.0)
     job_limit_kb: Whole = _between("a whole number of kilobytes", 64, 1, 65_536)
-    """The most JSON that inputs and metadata of one job may take."""
     metrics_log: Place = _setting(
         "infra/observability/comfyui_metrics.ndjson", "a file, such as infra/observability/metrics.ndjson"
     )

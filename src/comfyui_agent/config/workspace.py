@@ -22,7 +22,6 @@ class Workspace:
     root: Path
     settings: Settings
     config: Path | None = None
-    """The file that the settings were read from."""
     named: tuple[Path, ...] = ()
     """Folders for results named on the command line. They may lie outside the workspace."""
     _finished: dict[str, Path] = field(default_factory=dict, repr=False, compare=False)

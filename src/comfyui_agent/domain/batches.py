@@ -36,7 +36,6 @@ class BatchStatus(TextEnum):
     COLLECTING = "collecting"
     """Some members have ended, others have not."""
     COMPLETE = "complete"
-    """Every member has ended."""
     CANCELLED = "cancelled"
     EXPIRED = "expired"
 
@@ -56,7 +55,6 @@ class NewBatch:
     is_serial: bool = False
     wants_grid: bool = False
     created_by: int | None = None
-    """The id of the token that made it and its jobs."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,6 @@ class Batch:
     done: int = 0
     failed: int = 0
     attention: int = 0
-    """Failed jobs that were neither cancelled nor dismissed."""
 
     @property
     def total(self) -> int:

@@ -33,11 +33,9 @@ class Kind(TextEnum):
     STRING = "STRING"
     BOOLEAN = "BOOLEAN"
     COMBO = "COMBO"
-    """One of the server's choices."""
     NUMBER = "NUMBER"
     """The template has a whole number there, and no server says whether it must be one."""
     ANY = "ANY"
-    """Nothing is known."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ MEANT_AS_RANGE = re.compile(r"[-+.]*[0-9][-+0-9.eE]*\s*\.\.|\.\.+\s*[-+]?[0-9]|\
 ReadLines = Callable[[str], Sequence[str]]
 """The lines of the file that `@NAME` names. It may raise OSError or ValueError."""
 DrawSeeds = Callable[[int], Sequence[int]]
-"""As many different seeds as asked for."""
 
 
 class BadValues(ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,19 +16,17 @@ LARGEST = 64 * 1024 * 1024
 KEPT = 5
 TAIL = 64 * 1024
 
-if os.name == "nt":  # pragma: no cover - kept possible, with one process per log
-
-    def _take(handle: int) -> bool:
-        return handle >= 0
-else:
+if sys.platform != "win32":
     import fcntl
 
-    def _take(handle: int) -> bool:
-        try:
+
+def _take(handle: int) -> bool:
+    try:
+        if sys.platform != "win32":  # there, only one process per log is possible
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+    except OSError:
+        return False
+    return True
 
 
 class MetricsLog:

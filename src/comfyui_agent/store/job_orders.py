@@ -99,7 +99,6 @@ BY_STATUS: Mapping[JobStatus, JobOrder] = {
 }
 """Processing jobs by start, pending ones as they will run, ended ones newest first."""
 ATTENTION = IndexOrder("attention", "end_time", "attention_first", "attention_after", "attention_after_none")
-"""Failed jobs that were neither cancelled nor dismissed, newest first."""
 NEWEST = IndexOrder("newest", None, "newest_before", facts={"above": FIRST_ID}, first_id=LAST_ID)
 
 

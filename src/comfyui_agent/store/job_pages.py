@@ -31,7 +31,6 @@ from comfyui_agent.store.port import Row, Session
 from comfyui_agent.store.rows import record
 
 MOST_LOOKED_AT = 5_000
-"""Rows that are looked at for one page."""
 MOST_ON_A_PAGE = 1_000
 FIRST_LOOK = 200
 AT_ONCE = 100

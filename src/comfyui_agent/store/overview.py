@@ -59,13 +59,9 @@ class Overview:
     kept: int
     """Jobs that wait for a person: paused with their batch, or for a later burst. Counted up to 10,000."""
     processing: list[Job]
-    """By start, at most 64."""
     failed: list[Job]
-    """The newest that need attention, at most 8."""
     done: list[Job]
-    """The newest that have results, at most 12."""
     batches: list[Batch]
-    """Batches under way, newest first, at most 20."""
     lost: list[LostServer]
     """Servers that stopped answering while they had prompts. Their jobs wait."""
 
@@ -105,9 +101,7 @@ class Gauges:
 
     counts: Counts
     queue_age_seconds: float
-    """The longest wait of a job that may run, 0 if there is none."""
     unfinished_batches: Mapping[str, int]
-    """How many there are, by status."""
     newest_event: int
 
 
