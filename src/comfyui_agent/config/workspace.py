@@ -149,8 +149,7 @@ class Workspace:
     def entry(self, path: str) -> Path:
         """A name in the workspace. A link is not followed."""
         whole = self._real_root / path
-        folder = self.inside(str(whole.parent)) if whole.parent != self._real_root else self._real_root
-        return folder / whole.name
+        return self.folder(str(whole.parent)) / whole.name
 
     def shown(self, path: Path) -> str:
         """A path as it is recorded: with forward slashes, relative if it is in the workspace."""

@@ -28,10 +28,6 @@ DISK_TROUBLE = (apsw.FullError, apsw.IOError, apsw.CorruptError)
 """After these the whole transaction is in doubt."""
 
 
-class _Failed(Exception):
-    """One of several calls in a transaction failed."""
-
-
 @dataclass
 class Call:
     """The work of one caller, and its future."""
@@ -66,7 +62,6 @@ class Writer:
         self._give_up = give_up
         self._give_up_at = math.inf
         self._said_locked = False
-        self._found_no_text = False
         self._ended = threading.Event()
         self._listeners: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
         self.database = connect(wait=self._is_patient)
@@ -148,10 +143,12 @@ class Writer:
         before = self.database.total_changes()
         try:
             try:
-                self._transact(calls, self._plainly)
-            except _Failed:
+                self._transact(calls)
+            except DISK_TROUBLE:
+                raise
+            except Exception as error:  # noqa: BLE001 - the next round shows whose it is
                 self._roll_back()
-                self._transact(calls, self._apart, first=self.session.mend_texts if self._found_no_text else None)
+                self._transact(calls, are_apart=True, mends_texts=isinstance(error, UnicodeDecodeError))
             self.commits += 1
             self.changes += self.database.total_changes() != before
         except Exception as error:  # noqa: BLE001 - whatever it was, each caller is told
@@ -161,30 +158,22 @@ class Writer:
                 call.error, call.result = call.error or failure, None
         self._tell(calls)
 
-    def _transact(
-        self, calls: list[Call], run: Callable[[Call], None], first: Callable[[], None] | None = None
-    ) -> None:
+    def _transact(self, calls: list[Call], *, are_apart: bool = False, mends_texts: bool = False) -> None:
         done = 0
         self.database.execute("BEGIN IMMEDIATE")
-        if first is not None:
-            first()
+        if mends_texts:
+            self.session.mend_texts()
         while done < len(calls):
             for call in calls[done:]:
-                run(call)
+                if are_apart:
+                    self._run_apart(call)
+                else:
+                    call.result = call.work(self.session)
                 done += 1
             self._more(calls)
         self.database.execute("COMMIT")
 
-    def _plainly(self, call: Call) -> None:
-        try:
-            call.result = call.work(self.session)
-        except DISK_TROUBLE:
-            raise
-        except Exception as error:
-            self._found_no_text = isinstance(error, UnicodeDecodeError)
-            raise _Failed from error
-
-    def _apart(self, call: Call) -> None:
+    def _run_apart(self, call: Call) -> None:
         """Run a call in a savepoint: its failure undoes its own changes only."""
         self.database.execute("SAVEPOINT call")
         try:
