@@ -44,7 +44,7 @@ def paths_in(value: Any) -> tuple[str, ...]:
 
 
 CONVERTERS: dict[Any, Callable[[Any], Any]] = {
-    str: lambda value: text(value) or "",
+    str: lambda value: value if isinstance(value, str) else text(value) or "",
     str | None: text,
     int: lambda value: whole_number(value) or 0,
     int | None: whole_number,
