@@ -8,16 +8,10 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-if hasattr(time, "CLOCK_BOOTTIME"):
 
-    def now() -> float:
-        """Seconds that pass whatever happens to the wall clock, time asleep included where the system can tell."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-else:  # pragma: no cover - not Linux
-
-    def now() -> float:
-        """Seconds that pass whatever happens to the wall clock."""
-        return time.monotonic()
+def now() -> float:
+    """Seconds that pass whatever happens to the wall clock, time asleep included where the system can tell."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Clock:
@@ -59,4 +53,3 @@ class BootClock(Clock):
 MONOTONIC_CLOCK = Clock()
 """For clients whose times are compared with `time.monotonic()`."""
 SYSTEM_CLOCK = BootClock()
-"""For agents."""

@@ -1,7 +1,5 @@
 """`python -m comfyui_agent.execute`: the same as `e3 execute`."""
 
-from __future__ import annotations
-
 from comfyui_agent.cli.agents import main
 
 if __name__ == "__main__":

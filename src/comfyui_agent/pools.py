@@ -17,7 +17,6 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 IDLE_SECONDS = 10.0
-"""A thread without work ends after this time."""
 
 
 class Pool(Executor):

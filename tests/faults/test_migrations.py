@@ -14,7 +14,7 @@ import pytest
 from comfyui_agent.domain.tokens import Role, hash_of, matching
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
-from comfyui_agent.store.errors import DatabaseTooNew
+from comfyui_agent.store.errors import DatabaseUnusable
 from comfyui_agent.store.sqlite.migrator import MIGRATIONS, NEWEST, OURS
 from support.sampling import some
 from support.stores import Rows, in_the_shell, lease_one
@@ -241,6 +241,6 @@ async def test_a_newer_database_is_refused_in_one_line(tmp_path: Path) -> None:
     path = await migrated(tmp_path / "new.db")
     in_the_shell(path, f"PRAGMA user_version = {NEWEST + 1}")
     untouched = shutil.copyfile(path, tmp_path / "copy.db")
-    with pytest.raises(DatabaseTooNew, match=r"^[^\n]*install the newer E3 again$"):
+    with pytest.raises(DatabaseUnusable, match=r"^[^\n]*install the newer E3 again$"):
         open_store(path)
     assert path.read_bytes() == untouched.read_bytes()

@@ -33,8 +33,7 @@ from comfyui_agent.fleet.server import Connection
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.sqlite import migrator
-from comfyui_agent.store.sqlite.brief import add_brief_views
-from comfyui_agent.store.sqlite.session import SqliteSession
+from comfyui_agent.store.sqlite.session import SqliteSession, add_brief_views
 from comfyui_agent.store.store import Store
 from support.stores import SqliteClock
 

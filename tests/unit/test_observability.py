@@ -17,7 +17,7 @@ from comfyui_agent.comfy.answers import SystemStats
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.engine.server_reports import ServerReport
-from comfyui_agent.store.gauges import Gauges
+from comfyui_agent.store.overview import Gauges
 from comfyui_agent.store.records import Counts
 from comfyui_agent.web.metrics import Metrics
 from support.stores import ScriptedStore

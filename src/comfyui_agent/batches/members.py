@@ -13,7 +13,7 @@ from comfyui_agent.domain.jobs import Job, Template
 from comfyui_agent.domain.placement import place
 from comfyui_agent.domain.sizes import bytes_of
 from comfyui_agent.domain.texts import json_text
-from comfyui_agent.store.port import parsed_object
+from comfyui_agent.store.rows import parsed_object
 
 WORTH_IT = 64 * 1024
 """Bytes. For less, every member stores all its values."""

@@ -20,7 +20,7 @@ from comfyui_agent.domain.sizes import too_large
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.port import parsed_object
+from comfyui_agent.store.rows import parsed_object
 from comfyui_agent.store.store import Store
 
 SEEDS = ("seed", "noise_seed")

@@ -12,8 +12,7 @@ from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.lazy_group import command_group
 from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.workflows import workflows_of
-from comfyui_agent.config.workflow_places import describe, names_of, open_places
-from comfyui_agent.config.workflows import NoWorkflow, Workflow, read_template
+from comfyui_agent.config.workflows import NoWorkflow, Workflow, describe, names_of, open_places, read_template
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Places
 from comfyui_agent.domain.jobs import Template

@@ -32,12 +32,9 @@ class _Sources:
         self.tree = without_empty(document.tree) if document else {}
 
     def where(self, path: tuple[Any, ...]) -> str:
-        for length in range(len(path), 0, -1):
-            if path[:length] in self._variables:
-                return self._variables[path[:length]]
-        below = [variable for known, variable in self._variables.items() if path and known[: len(path)] == path]
-        if below:
-            return below[0]
+        for known, variable in self._variables.items():
+            if path and known[: len(path)] == path[: len(known)]:  # it gave this value, one around it, or one in it
+                return variable
         return self._document.where(path) if self._document else ""
 
     def put(self, variable: str, path: tuple[str, ...], value: str) -> None:

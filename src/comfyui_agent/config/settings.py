@@ -55,20 +55,21 @@ Networks = Annotated[Texts, AfterValidator(_networks)]
 Place = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f]+$")]
 
 
+def _setting(default: Any, description: str) -> Any:
+    """A setting. Complaints repeat the description, which says what may be written."""
+    return Field(default=default, description=description)
+
+
 def _between(what: str, default: float, least: float, most: float) -> Any:
     return Field(default=default, ge=least, le=most, description=f"{what} from {least} to {most}, such as {default:g}")
 
 
 def _seconds(default: float) -> Any:
-    return Field(default=default, description=f"a number of seconds above 0, such as {default:g}")
+    return _setting(default, f"a number of seconds above 0, such as {default:g}")
 
 
 def _count(default: int) -> Any:
     return Field(default=default, ge=0, le=10_000_000, description=f"a whole number, 0 for no limit, such as {default}")
-
-
-def _switch() -> Any:
-    return Field(default=True, description="true or false")
 
 
 class _Section(BaseModel):
@@ -78,20 +79,13 @@ class _Section(BaseModel):
 class Paths(_Section):
     """Folders and files, relative to the workspace."""
 
-    jobs_processing: Place = Field(
-        default="jobs/processing", description="the folder for job files, such as jobs/processing"
-    )
-    jobs_finished: Place = Field(
-        default="jobs/finished", description="a folder in the workspace, such as jobs/finished"
-    )
-    database: Place = Field(
-        default="database/comfyui_agent.db", description="a file, such as database/comfyui_agent.db"
-    )
-    workflows: Place = Field(default="workflows", description="the folder of workflow templates, such as workflows")
-    inputs: Texts = Field(default=(), description='a list of folders, such as ["/mnt/pictures"]')
-    """Other folders from which jobs may take input pictures."""
-    keep_free_gb: Annotated[Number, Field(ge=0, le=1_000_000)] = Field(
-        default=1.0, description="a number of gigabytes from 0 on, such as 1"
+    jobs_processing: Place = _setting("jobs/processing", "the folder for job files, such as jobs/processing")
+    jobs_finished: Place = _setting("jobs/finished", "a folder in the workspace, such as jobs/finished")
+    database: Place = _setting("database/comfyui_agent.db", "a file, such as database/comfyui_agent.db")
+    workflows: Place = _setting("workflows", "the folder of workflow templates, such as workflows")
+    inputs: Texts = _setting((), 'a list of folders, such as ["/mnt/pictures"]')
+    keep_free_gb: Annotated[Number, Field(ge=0, le=1_000_000)] = _setting(
+        1.0, "a number of gigabytes from 0 on, such as 1"
     )
     """Space that results leave free on their disk. Results that need it wait."""
 
@@ -99,10 +93,8 @@ class Paths(_Section):
 class Comfy(_Section):
     """The ComfyUI servers. `servers` wins over `api_base_url`."""
 
-    api_base_url: str = Field(default="http://127.0.0.1:8188", description="an address, such as http://127.0.0.1:8188")
-    servers: Texts = Field(
-        default=(), description='a list of addresses, such as ["http://gpu1:8188", "http://gpu2:8188"]'
-    )
+    api_base_url: str = _setting("http://127.0.0.1:8188", "an address, such as http://127.0.0.1:8188")
+    servers: Texts = _setting((), 'a list of addresses, such as ["http://gpu1:8188", "http://gpu2:8188"]')
     timeout_seconds: Seconds = _seconds(300.0)
     stall_seconds: Seconds = _seconds(120.0)
     failover_seconds: Seconds = _seconds(60.0)
@@ -113,54 +105,43 @@ class Comfy(_Section):
 
 
 class Database(_Section):
-    url: str = Field(default="", description="the path of an SQLite file, such as sqlite:///database/comfyui_agent.db")
+    url: str = _setting("", "the path of an SQLite file, such as sqlite:///database/comfyui_agent.db")
 
 
 class Books(_Section):
     """Pages of books."""
 
     retry_limit: Whole = _between("a whole number", 3, 0, 1000)
-    parallel_pages: bool = _switch()
+    parallel_pages: bool = _setting(True, "true or false")
 
 
 class Ui(_Section):
     """The web page of `e3 serve` and `e3 run`. `previews` asks servers for pictures of unfinished work."""
 
-    host: str = Field(default="127.0.0.1", description="an address of this machine, such as 127.0.0.1")
+    host: str = _setting("127.0.0.1", "an address of this machine, such as 127.0.0.1")
     port: Whole = _between("a port", 8190, 1, 65535)
-    previews: bool = _switch()
-    enabled: bool = _switch()
-    """Whether `e3 run` serves the page."""
-    tls_cert: str = Field(default="", description="a file with the certificate and its chain (PEM), such as tls/e3.pem")
-    tls_key: str = Field(default="", description="the file with its key (PEM), such as tls/e3.key")
-    trusted_proxies: Networks = Field(
-        default=(), description='a list of addresses or networks, such as ["127.0.0.1", "10.0.0.0/24"]'
+    previews: bool = _setting(True, "true or false")
+    enabled: bool = _setting(True, "true or false")
+    tls_cert: str = _setting("", "a file with the certificate and its chain (PEM), such as tls/e3.pem")
+    tls_key: str = _setting("", "the file with its key (PEM), such as tls/e3.key")
+    trusted_proxies: Networks = _setting((), 'a list of addresses or networks, such as ["127.0.0.1", "10.0.0.0/24"]')
+    proxy_user_header: Annotated[str, Field(pattern=r"^([A-Za-z0-9-]{1,60})?$")] = _setting(
+        "", "the name of a header, such as X-Remote-User"
     )
-    """The addresses of the proxies that may name the user of a request."""
-    proxy_user_header: Annotated[str, Field(pattern=r"^([A-Za-z0-9-]{1,60})?$")] = Field(
-        default="", description="the name of a header, such as X-Remote-User"
-    )
-    """The header in which a trusted proxy names the user."""
-    proxy_user_role: Literal["read", "user", "admin"] = Field(default="user", description="read, user or admin")
-    """The role of a user whom a proxy names for the first time."""
-    proxy_hosts: Texts = Field(default=(), description='a list of names, such as ["e3.example.org"]')
-    """The host names of the page behind a proxy on this machine."""
-    user_priority_floor: Priority = Field(
-        default=10, description="a whole number, the lowest that users may ask for, such as 10"
-    )
-    """Lower runs earlier. Users cannot ask for less than this."""
+    proxy_user_role: Literal["read", "user", "admin"] = _setting("user", "read, user or admin")
+    proxy_hosts: Texts = _setting((), 'a list of names, such as ["e3.example.org"]')
+    user_priority_floor: Priority = _setting(10, "a whole number, the lowest that users may ask for, such as 10")
     changes_per_minute: Whole = _count(3_000)
     reads_per_minute: Whole = _count(30_000)
     """Requests of one token. Without tokens, one address may make ten times as many."""
     open_jobs_per_user: Whole = _count(100_000)
-    """Waiting and rendering jobs of one user token."""
 
 
 class Sla(_Section):
     """The targets of `e3 sla check`."""
 
-    images_per_minute: Annotated[Number, Field(ge=0)] = Field(default=20.0, description="a number, such as 20")
-    concurrent_books: Annotated[Whole, Field(ge=0)] = Field(default=5, description="a whole number, such as 5")
+    images_per_minute: Annotated[Number, Field(ge=0)] = _setting(20.0, "a number, such as 20")
+    concurrent_books: Annotated[Whole, Field(ge=0)] = _setting(5, "a whole number, such as 5")
     p95_seconds: Seconds = _seconds(45.0)
     error_rate: Number = _between("a share", 0.02, 0, 1)
     recovery_seconds: Seconds = _seconds(120.0)
@@ -169,26 +150,24 @@ class Sla(_Section):
 class Settings(_Section):
     """All settings of a workspace."""
 
-    default_priority: Priority = Field(default=50, description="a whole number; lower runs earlier, such as 50")
+    default_priority: Priority = _setting(50, "a whole number; lower runs earlier, such as 50")
     retry_limit: Whole = _between("a whole number", 2, 0, 1000)
     poll_interval_ms: Whole = _between("milliseconds", 1000, 10, 60_000)
     rescan_seconds: Number = _between("seconds", 5.0, 0.2, 3600)
-    retry_backoff_seconds: Backoff = Field(default=(15.0, 45.0, 90.0), description="seconds, such as [15, 45, 90]")
+    retry_backoff_seconds: Backoff = _setting((15.0, 45.0, 90.0), "seconds, such as [15, 45, 90]")
     poison_limit: Whole = _between("a whole number", 3, 1, 1000)
     lease_seconds: Number = _between("seconds", 30.0, 2, 3600)
     batch_expiry_seconds: Seconds = _seconds(3600.0)
     job_limit_kb: Whole = _between("a whole number of kilobytes", 64, 1, 65_536)
-    """The most JSON that inputs and metadata of one job may take."""
-    metrics_log: Place = Field(
-        default="infra/observability/comfyui_metrics.ndjson",
-        description="a file, such as infra/observability/metrics.ndjson",
+    metrics_log: Place = _setting(
+        "infra/observability/comfyui_metrics.ndjson", "a file, such as infra/observability/metrics.ndjson"
     )
-    paths: Paths = Field(default=Paths(), description="a section with keys such as jobs_processing")
-    comfyui: Comfy = Field(default=Comfy(), description="a section with keys such as api_base_url")
-    database: Database = Field(default=Database(), description="a section with the key url")
-    books: Books = Field(default=Books(), description="a section with keys such as retry_limit")
-    ui: Ui = Field(default=Ui(), description="a section with keys such as port")
-    sla: Sla = Field(default=Sla(), description="a section with keys such as p95_seconds")
+    paths: Paths = _setting(Paths(), "a section with keys such as jobs_processing")
+    comfyui: Comfy = _setting(Comfy(), "a section with keys such as api_base_url")
+    database: Database = _setting(Database(), "a section with the key url")
+    books: Books = _setting(Books(), "a section with keys such as retry_limit")
+    ui: Ui = _setting(Ui(), "a section with keys such as port")
+    sla: Sla = _setting(Sla(), "a section with keys such as p95_seconds")
 
     @property
     def user_priority_floor(self) -> int:

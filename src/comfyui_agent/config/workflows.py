@@ -1,4 +1,4 @@
-"""The workflows of a workspace: `workflows.yaml` and its templates, read again when they change."""
+"""The workflows of a workspace: `workflows.yaml` and its templates, read again when they change; their places."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +15,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from comfyui_agent.config.documents import Document
 from comfyui_agent.config.validation import Complaints, check, dotted
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.binding import Places
+from comfyui_agent.domain.binding import Place, Places
 from comfyui_agent.domain.jobs import Template
+from comfyui_agent.domain.placement import NoSuchPlace
 from comfyui_agent.domain.prompts import Graph, is_editor_format
 from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.suggestions import suggest
@@ -89,8 +90,16 @@ class Workflows:
 
     def find(self, workflow_id: str) -> Workflow:
         """A workflow by its id. NoWorkflow if it is unknown or its template cannot be used."""
-        if workflow_id not in self._found:
-            self._found[workflow_id] = self._look_up(workflow_id)
+        if workflow_id in self._found:
+            return self._found[workflow_id]
+        recipe = self._recipes.get(workflow_id)
+        if recipe is None:
+            path = self._workspace.workflow(workflow_id)
+            if not WORKFLOW_ID.fullmatch(workflow_id) or len(workflow_id) > LONGEST_ID or stamp_of(path) is None:
+                name = workflow_id[:LONGEST_ID]
+                raise NoWorkflow(f"{name!r} is not in {self._workspace.recipes.name}; {suggest(name, self.known())}")
+            recipe = Recipe(workflow_id, str(path))
+        self._found[workflow_id] = self._load(recipe)
         return self._found[workflow_id]
 
     def known(self) -> list[str]:
@@ -108,16 +117,6 @@ class Workflows:
             return self._load(Recipe(path.stem, str(path)))
         return self.find(name)
 
-    def _look_up(self, workflow_id: str) -> Workflow:
-        recipe = self._recipes.get(workflow_id)
-        if recipe is None:
-            path = self._workspace.workflow(workflow_id)
-            if not WORKFLOW_ID.fullmatch(workflow_id) or len(workflow_id) > LONGEST_ID or stamp_of(path) is None:
-                name = workflow_id[:LONGEST_ID]
-                raise NoWorkflow(f"{name!r} is not in {self._workspace.recipes.name}; {suggest(name, self.known())}")
-            recipe = Recipe(workflow_id, str(path))
-        return self._load(recipe)
-
     def _load(self, recipe: Recipe) -> Workflow:
         path = self._workspace.root / recipe.template_path
         stamp = stamp_of(path)
@@ -132,7 +131,7 @@ class Workflows:
                 raise NoWorkflow(f"{path} is nested too deep for a workflow") from None
             self._templates[path] = kept
         found = kept[1]
-        return found if found.recipe == recipe else Workflow(recipe, found.template, found.graph, found.places)
+        return found if found.recipe == recipe else replace(found, recipe=recipe)
 
 
 def stamp_of(path: Path) -> Stamp | None:
@@ -191,3 +190,40 @@ def read_template(path: Path) -> Graph:
                 f"{path}: {node_id[:60]!r} is not a node: export the workflow with Workflow → Export (API)"
             )
     return document
+
+
+def describe(workflow: Workflow) -> dict[str, Any]:
+    """The inputs of a workflow as JSON."""
+    recipe, described = workflow.recipe, []
+    for place in open_places(workflow):
+        facts = asdict(place)
+        del facts["is_link"]
+        described.append(facts | {"names": names_of(workflow, place)})
+    return {
+        "workflow_id": recipe.workflow_id,
+        "template_path": recipe.template_path,
+        "required_inputs": list(recipe.required_inputs),
+        "defaults": dict(recipe.defaults),
+        "placeholders": list(workflow.places.placeholders),
+        "places": described,
+    }
+
+
+def open_places(workflow: Workflow) -> list[Place]:
+    """The places that are not connected to a node."""
+    return [place for place in workflow.places.all.values() if not place.is_link]
+
+
+def names_of(workflow: Workflow, place: Place) -> list[str]:
+    """The names by which a job can set this place. Those of the recipe come first."""
+    own = [name for name, places in workflow.recipe.inputs.items() if place.place in places]
+    own += [name for name, places in workflow.places.placeholders.items() if place.place in places]
+    required = any(name in workflow.recipe.required_inputs for name in own)
+    for name in (place.name, place.title.lower().replace(" ", "_")):
+        try:
+            is_new = name and name not in own and not required
+            if is_new and workflow.places.find(name, workflow.recipe) == [place.place]:
+                own.append(name)
+        except NoSuchPlace:
+            continue
+    return own

@@ -22,7 +22,6 @@ class Workspace:
     root: Path
     settings: Settings
     config: Path | None = None
-    """The file that the settings were read from."""
     named: tuple[Path, ...] = ()
     """Folders for results named on the command line. They may lie outside the workspace."""
     _finished: dict[str, Path] = field(default_factory=dict, repr=False, compare=False)
@@ -129,10 +128,7 @@ class Workspace:
         return frozenset(folders), frozenset(files), frozenset(_key(folder.resolve()) for folder in is_open)
 
     def check_result(self, path: Path) -> None:
-        """ValueError if no result may lie at a resolved path. The innermost known folder decides.
-
-        Names are compared without case, as some file systems do.
-        """
+        """ValueError if no result may lie at a resolved path. The innermost known folder decides, whatever its case."""
         if any(path.is_relative_to(folder) for folder in self._real_named):
             return
         folders, files, is_open = self._closed
@@ -153,8 +149,7 @@ class Workspace:
     def entry(self, path: str) -> Path:
         """A name in the workspace. A link is not followed."""
         whole = self._real_root / path
-        folder = self.inside(str(whole.parent)) if whole.parent != self._real_root else self._real_root
-        return folder / whole.name
+        return self.folder(str(whole.parent)) / whole.name
 
     def shown(self, path: Path) -> str:
         """A path as it is recorded: with forward slashes, relative if it is in the workspace."""

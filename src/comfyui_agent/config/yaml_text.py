@@ -61,21 +61,6 @@ class Parsed:
         return line
 
 
-@dataclass
-class _Open:
-    """A list or mapping that is being read."""
-
-    value: Any
-    anchor: str | None
-    size: int = 1
-    key: Any = None
-    has_key: bool = False
-    is_merge: bool = False
-    line: int = 0
-    first_line: int = 0
-    merged: dict[Any, Any] = field(default_factory=dict)
-
-
 def parse(data: bytes) -> Parsed:
     """Read one document. NotYaml if it is none."""
     try:
@@ -123,106 +108,104 @@ def _join(halves: re.Match[str]) -> str:
 
 
 class _Reader:
+    """Reads values from the events of a document. It calls itself for what is nested, at most DEEPEST times."""
+
     def __init__(self, text: str) -> None:
         self._events = yaml.CSafeLoader(text)
         self._lines: dict[tuple[int, Any], int] = {}
         self._anchors: dict[str, tuple[Any, int]] = {}
-        self._stack: list[_Open] = []
         self._held: list[Any] = []
+        self._size = 0
 
     def read(self) -> Parsed:
         documents, result = 0, None
         while (event := self._events.get_event()) is not None:
-            line = event.start_mark.line + 1 if event.start_mark else 1
-            if isinstance(event, yaml.ScalarEvent):
-                if self._take_key(event, line):
-                    continue
-                done, size = _scalar(event, line), 1 + len(event.value) // LETTERS_PER_VALUE
-                self._remember(event.anchor, done, size)
-            elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-                self._open(event, line)
-                continue
-            elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-                done, size, line = self._close()
-            elif isinstance(event, yaml.AliasEvent):
-                done, size = self._alias(event, line)
-            else:
-                documents += isinstance(event, yaml.DocumentStartEvent)
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
                 if documents > 1:
-                    raise NotYaml("it holds more than one document: keep one, without a second ---", line)
-                continue
-            if self._stack:
-                self._put(done, size, line)
-            else:
-                result = done
+                    raise NotYaml("it holds more than one document: keep one, without a second ---", _line(event))
+            elif isinstance(event, yaml.NodeEvent):
+                result = self._value(event, 0)
         return Parsed(result, self._lines, self._held)
 
-    def _take_key(self, event: yaml.ScalarEvent, line: int) -> bool:
-        """Take a scalar as a key if one is due. Keys are texts: `6:` and `"6":` are the same."""
-        inner = self._stack[-1] if self._stack else None
-        if inner is None or inner.has_key or isinstance(inner.value, list):
-            return False
-        inner.key, inner.has_key, inner.line = event.value, True, line
-        inner.is_merge = event.value == MERGE and event.implicit[0]
-        inner.size += 1 + len(event.value) // LETTERS_PER_VALUE
-        self._remember(event.anchor, event.value, 1)
-        return True
+    def _value(self, event: yaml.Event, depth: int) -> Any:
+        """The value that begins with an event. An alias counts as often as it is used."""
+        line, before = _line(event), self._size
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                raise NotYaml(f"*{event.anchor} stands for nothing: there is no &{event.anchor} before it", line)
+            value, size = self._anchors[event.anchor]
+            self._count(size, line)
+            return value
+        if isinstance(event, yaml.ScalarEvent):
+            self._count(1 + len(event.value) // LETTERS_PER_VALUE, line)
+            value = _scalar(event, line)
+        else:
+            assert isinstance(event, yaml.CollectionStartEvent)
+            if event.tag is not None and event.tag not in (f"{STANDARD}map", f"{STANDARD}seq", "!"):
+                raise NotYaml(f"the tag {event.tag[:60]!r} is not understood: leave it out", line)
+            if depth >= DEEPEST:
+                raise NotYaml(f"it is nested more than {DEEPEST} deep", line)
+            self._count(1, line)
+            value = self._list(depth) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(depth)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value, self._size - before
+        return value
 
-    def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent, line: int) -> None:
-        if event.tag is not None and event.tag not in (f"{STANDARD}map", f"{STANDARD}seq", "!"):
-            raise NotYaml(f"the tag {event.tag[:60]!r} is not understood: leave it out", line)
-        if len(self._stack) >= DEEPEST:
-            raise NotYaml(f"it is nested more than {DEEPEST} deep", line)
-        empty: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-        self._stack.append(_Open(empty, event.anchor, first_line=line))
+    def _list(self, depth: int) -> list[Any]:
+        found: list[Any] = []
+        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+            self._lines[id(found), len(found)] = _line(event)
+            found.append(self._value(event, depth + 1))
+        return found
 
-    def _close(self) -> tuple[Any, int, int]:
-        done = self._stack.pop()
-        for key, value in done.merged.items():
-            done.value.setdefault(key, value)
-        self._remember(done.anchor, done.value, done.size)
-        return done.value, done.size, done.first_line
+    def _mapping(self, depth: int) -> dict[str, Any]:
+        """A mapping. Its keys are texts: `6:` and `"6":` are the same."""
+        found: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            key, line = self._key(event, depth), _line(event)
+            value = self._value(self._next(), depth + 1)
+            if key == MERGE and isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
+                parts = value if isinstance(value, list) else [value]
+                if not all(isinstance(part, dict) for part in parts):
+                    raise NotYaml("<< takes a mapping", line)
+                self._held.append(value)
+                for part in parts:
+                    merged |= {name: each for name, each in part.items() if name not in merged}
+            elif key in found:
+                raise NotYaml(f"the key {key[:60]!r} is there twice: keep one", line)
+            else:
+                self._lines[id(found), key] = line
+                found[key] = value
+        for key, value in merged.items():
+            found.setdefault(key, value)
+        return found
 
-    def _alias(self, event: yaml.AliasEvent, line: int) -> tuple[Any, int]:
-        try:
-            return self._anchors[event.anchor or ""]
-        except KeyError:
-            raise NotYaml(f"*{event.anchor} stands for nothing: there is no &{event.anchor} before it", line) from None
-
-    def _remember(self, anchor: str | None, value: Any, size: int) -> None:
-        if anchor is not None:
-            self._anchors[anchor] = value, size
-
-    def _put(self, value: Any, size: int, line: int) -> None:
-        """Put a value into the open list or mapping. An alias counts as often as it is used."""
-        inner = self._stack[-1]
-        inner.size += size
-        if inner.size > MOST_VALUES:
-            raise NotYaml(f"it holds more than {MOST_VALUES:,} values", line)
-        if isinstance(inner.value, list):
-            self._lines[id(inner.value), len(inner.value)] = line
-            inner.value.append(value)
-        elif not inner.has_key:
+    def _key(self, event: yaml.Event, depth: int) -> str:
+        if not isinstance(event, yaml.ScalarEvent):
+            value = self._value(event, depth + 1)
             if isinstance(value, (dict, list)):
-                raise NotYaml("a list or mapping cannot be a key", line)
-            inner.key, inner.has_key, inner.line, inner.is_merge = str(value), True, line, False
-        else:
-            self._pair(inner, value)
+                raise NotYaml("a list or mapping cannot be a key", _line(event))
+            return str(value)
+        self._count(1 + len(event.value) // LETTERS_PER_VALUE, _line(event))
+        if event.anchor is not None:
+            self._anchors[event.anchor] = event.value, 1
+        return event.value
 
-    def _pair(self, inner: _Open, value: Any) -> None:
-        inner.has_key = False
-        if inner.is_merge:
-            parts = value if isinstance(value, list) else [value]
-            if not all(isinstance(part, dict) for part in parts):
-                raise NotYaml("<< takes a mapping", inner.line)
-            self._held.append(value)
-            for key, merged in ((key, merged) for part in parts for key, merged in part.items()):
-                inner.merged.setdefault(key, merged)
-        elif inner.key in inner.value:
-            raise NotYaml(f"the key {inner.key[:60]!r} is there twice: keep one", inner.line)
-        else:
-            self._lines[id(inner.value), inner.key] = inner.line
-            inner.value[inner.key] = value
+    def _next(self) -> yaml.Event:
+        event = self._events.get_event()
+        assert event is not None
+        return event
+
+    def _count(self, size: int, line: int) -> None:
+        self._size += size
+        if self._size > MOST_VALUES:
+            raise NotYaml(f"it holds more than {MOST_VALUES:,} values", line)
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1
 
 
 def _scalar(event: yaml.ScalarEvent, line: int) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, NewType
 
-from comfyui_agent.domain.rows import parsed
+from comfyui_agent.domain.texts import parsed
 
 AttemptId = NewType("AttemptId", int)
 

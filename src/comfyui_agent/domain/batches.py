@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,8 @@ from comfyui_agent.domain.text_enum import TextEnum
 
 LONGEST_NAME = 60
 LONGEST_MEMBER_NAME = 80
+COUNTS = ("total", "pending", "processing", "done", "failed")
+JSON_KEYS = ("id", "name", "kind", "status", *COUNTS, "created_at", "completed_at", "generation", "grid")
 
 
 class BatchKind(TextEnum):
@@ -34,7 +36,6 @@ class BatchStatus(TextEnum):
     COLLECTING = "collecting"
     """Some members have ended, others have not."""
     COMPLETE = "complete"
-    """Every member has ended."""
     CANCELLED = "cancelled"
     EXPIRED = "expired"
 
@@ -54,7 +55,6 @@ class NewBatch:
     is_serial: bool = False
     wants_grid: bool = False
     created_by: int | None = None
-    """The id of the token that made it and its jobs."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,6 @@ class Batch:
     done: int = 0
     failed: int = 0
     attention: int = 0
-    """Failed jobs that were neither cancelled nor dismissed."""
 
     @property
     def total(self) -> int:
@@ -92,21 +91,7 @@ class Batch:
 
     def as_json(self) -> dict[str, Any]:
         """The keys that scripts rely on."""
-        return {
-            "id": self.id,
-            "name": self.name,
-            "kind": self.kind.value,
-            "status": self.status.value,
-            "total": self.total,
-            "pending": self.pending,
-            "processing": self.processing,
-            "done": self.done,
-            "failed": self.failed,
-            "created_at": self.created_at,
-            "completed_at": self.completed_at,
-            "generation": self.generation,
-            "grid": self.grid,
-        }
+        return {key: getattr(self, key) for key in JSON_KEYS} | {"kind": self.kind.value, "status": self.status.value}
 
 
 def slug(text: str, longest: int = LONGEST_NAME) -> str:
@@ -120,9 +105,9 @@ def is_grid_name(name: str) -> bool:
     return re.fullmatch(r"grid(_[0-9]+)?(\.[a-z0-9]+)?", name, re.IGNORECASE | re.ASCII) is not None
 
 
-def mint_batch_id(name: str, fallback: str, random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
+def mint_batch_id(name: str, fallback: str) -> str:
     """A new id: `{name}_{8 hex}`."""
-    return f"{slug(name) or fallback}_{random_bytes(4).hex()}"
+    return f"{slug(name) or fallback}_{secrets.token_hex(4)}"
 
 
 def member_name(number: str, values: Mapping[str, Any], varying: Sequence[str]) -> str:

@@ -29,7 +29,6 @@ class ItemRequest(TextEnum):
     KEEP = "keep"
     """The database is right. The file follows it."""
     AGAIN = "again"
-    """Render it again."""
     TRUST = "trust"
     """The user marked it as completed: take it as done."""
     SKIP = "skip"
@@ -48,7 +47,6 @@ class Item:
     is_backing_off: bool = False
     """It failed, and its next attempt is not due yet."""
     needs_attention: bool = False
-    """It failed, and was neither cancelled nor dismissed."""
     outputs: tuple[str, ...] = ()
     error: str = ""
     subfolder: str | None = None

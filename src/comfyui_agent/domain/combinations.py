@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
+from comfyui_agent.domain.text_enum import TextEnum
 from comfyui_agent.domain.texts import listed
 
 MOST = 1_000_000
@@ -15,7 +15,7 @@ COUNTABLE = 10**15
 MOST_LISTED = 8
 
 
-class Mode(str, Enum):
+class Mode(TextEnum):
     MATRIX = "matrix"
     """Each value with each. The last axis goes fastest."""
     LINEAR = "linear"
@@ -57,16 +57,29 @@ class Combinations:
         position = range(self._length)[index]
         if self.mode is Mode.LINEAR:
             return tuple(position if len(axis.values) > 1 else 0 for axis in self.axes)
-        digits = []
-        for axis in reversed(self.axes):
-            position, digit = divmod(position, len(axis.values))
-            digits.append(digit)
-        return tuple(reversed(digits))
+        return digits_of(position, self.axes)
 
     def values_at(self, index: int) -> dict[str, Any]:
         """The value of each axis, by the name of the axis."""
         chosen = self[index]
         return {axis.name: axis.values[chosen[number]] for number, axis in enumerate(self.axes)}
+
+
+def digits_of(number: int, axes: Sequence[Axis]) -> tuple[int, ...]:
+    """For each axis, the index of its value in the combination of a number. The last axis goes fastest."""
+    digits = []
+    for axis in reversed(axes):
+        number, digit = divmod(number, len(axis.values))
+        digits.append(digit)
+    return tuple(reversed(digits))
+
+
+def number_of(digits: Sequence[int], axes: Sequence[Axis]) -> int:
+    """The number of the combination of these indexes."""
+    number = 0
+    for at, axis in enumerate(axes):
+        number = number * len(axis.values) + digits[at]
+    return number
 
 
 def count(lengths: Sequence[tuple[str, int]], mode: Mode, most: int = MOST) -> int:

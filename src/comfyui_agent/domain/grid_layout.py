@@ -7,7 +7,7 @@ from math import ceil, prod, sqrt
 from pathlib import Path
 from typing import NamedTuple
 
-from comfyui_agent.domain.combinations import Axis, Combinations, Mode
+from comfyui_agent.domain.combinations import Axis, Combinations, Mode, digits_of, number_of
 from comfyui_agent.domain.value_types import text_of
 
 
@@ -29,18 +29,12 @@ class GridLayout:
 
     def __init__(self, combinations: Combinations, x: str, y: str) -> None:
         """The columns are the values of the axis `x`, the rows those of `y`. An empty `y` makes one row."""
-        axes = combinations.axes
         self.x, self.y = x, y
-        self._axes = axes
+        self._axes = combinations.axes
         self._length = len(combinations)
-        self._strides = [prod(len(each.values) for each in axes[number + 1 :]) for number in range(len(axes))]
-        self._by_name = {axis.name: number for number, axis in enumerate(axes)}
-        self._others = [number for number, axis in enumerate(axes) if axis.name not in (x, y) and len(axis.values) > 1]
-
-    @property
-    def others(self) -> tuple[Axis, ...]:
+        self._by_name = {axis.name: number for number, axis in enumerate(self._axes)}
+        self.others = tuple(axis for axis in self._axes if axis.name not in (x, y) and len(axis.values) > 1)
         """The axes with several values that make the pages. The last one goes fastest."""
-        return tuple(self._axes[number] for number in self._others)
 
     @property
     def pages(self) -> int:
@@ -67,36 +61,24 @@ class GridLayout:
         return 0 <= index < self._length
 
     def place(self, index: int) -> CellPlace:
-        page = 0
-        for number in self._others:
-            page = page * len(self._axes[number].values) + self._digit(index, number)
-        row = self._digit(index, self._by_name[self.y]) if self.y else 0
-        return CellPlace(page, row, self._digit(index, self._by_name[self.x]))
+        digits = digits_of(index, self._axes)
+        page = self.page([digits[self._by_name[axis.name]] for axis in self.others])
+        return CellPlace(page, digits[self._by_name[self.y]] if self.y else 0, digits[self._by_name[self.x]])
 
     def index(self, place: CellPlace) -> int:
         """The number of the combination at a place."""
-        found = place.column * self._strides[self._by_name[self.x]]
-        found += place.row * self._strides[self._by_name[self.y]] if self.y else 0
         chosen = self.chosen(place.page)
-        return found + sum(chosen[at] * self._strides[number] for at, number in enumerate(self._others))
+        shown = {axis.name: chosen[at] for at, axis in enumerate(self.others)}
+        shown.update({self.x: place.column, self.y: place.row})
+        return number_of([shown.get(axis.name, 0) for axis in self._axes], self._axes)
 
     def chosen(self, page: int) -> tuple[int, ...]:
         """For each of the other axes, the index of its value on a page."""
-        digits = []
-        for axis in reversed(self.others):
-            page, digit = divmod(page, len(axis.values))
-            digits.append(digit)
-        return tuple(reversed(digits))
+        return digits_of(page, self.others)
 
     def page(self, chosen: Sequence[int]) -> int:
         """The page with these values of the other axes."""
-        page = 0
-        for number, axis in enumerate(self.others):
-            page = page * len(axis.values) + chosen[number]
-        return page
-
-    def _digit(self, index: int, number: int) -> int:
-        return index // self._strides[number] % len(self._axes[number].values)
+        return number_of(chosen, self.others)
 
     def _labels(self, name: str) -> list[str]:
         axis = self._axes[self._by_name[name]]

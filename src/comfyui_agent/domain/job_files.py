@@ -25,7 +25,6 @@ class ReadFile:
     insists: bool = False
     """If another job has its output path, record it as failed for that reason."""
     finished_as: str = ""
-    """Where the file goes when its job is done."""
     file_path_at: str = ""
     """File and line of `outputs.file_path`, for error messages."""
 
@@ -46,15 +45,12 @@ class FileVerdict(TextEnum):
     """What happens to a job file."""
 
     ACCEPTED = "accepted"
-    """A new job."""
     UNCHANGED = "unchanged"
-    """Nothing happens."""
     UPDATED = "updated"
     """The job waited, and now has the values of the file."""
     LATER = "later"
     """The job runs. The file is submitted again when it has ended."""
     RESUBMITTED = "resubmitted"
-    """The job had ended, and is submitted again."""
     FINISHED = "finished"
     """The job is done, and the file has to be moved to the finished ones."""
     ELSEWHERE = "elsewhere"

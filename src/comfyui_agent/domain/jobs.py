@@ -10,9 +10,8 @@ from typing import Any, NewType
 
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.prompts import Graph
-from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import json_text
+from comfyui_agent.domain.texts import json_text, parsed
 
 JobId = NewType("JobId", int)
 

@@ -38,10 +38,7 @@ PART_OF_NAME = re.compile(r"v?[0-9][^.]*", re.IGNORECASE)
 
 
 def ending_of(name: str) -> str:
-    """The ending of a result in lower case. Empty if the name has none, as in `knight.v1.5`.
-
-    ValueError for an ending that no result has, such as `.py`.
-    """
+    """The ending of a result in lower case, empty in `knight.v1.5`. ValueError for one that no result has: `.py`."""
     ending = PurePath(name).suffix.lstrip(".")
     if not ending or (PART_OF_NAME.fullmatch(ending) and ending.lower() not in ENDINGS):
         return ""

@@ -59,10 +59,7 @@ def _leads_out(name: str) -> bool:
 
 
 def loads_from_outside(name: str, value: Any, *, is_given: bool) -> bool:
-    """Whether an input names a file outside the folders of its server, at any depth of its value.
-
-    Unmarked names in the template are trusted, because the operator wrote it. Given ones are not. Prompts are texts.
-    """
+    """Whether an input names a file outside the folders of its server. Unmarked names of the template are trusted."""
     if name in PROMPT_INPUTS or name.startswith("text_"):
         return False
     return any(

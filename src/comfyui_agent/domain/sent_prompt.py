@@ -12,8 +12,8 @@ from comfyui_agent.domain.jobs import Job, Template
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS
 from comfyui_agent.domain.placement import NoSuchPlace, place, split_place
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, natural_order
-from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import parsed
 
 OF_GRAPH = "graph"
 """The key in `Attempt.sent` that is no place: the hash of the graph with the job's values."""
@@ -58,10 +58,7 @@ def filled_in(plain: Graph, sent: Graph) -> dict[str, Any]:
 def describe(
     job: Job, inputs: Mapping[str, Any], attempts: Sequence[Attempt], graph: Graph, names: Mapping[str, str]
 ) -> Sending:
-    """The prompt of the last recorded run, or the prompt that would be sent.
-
-    `inputs` are the job's values by place, `names` the names of places.
-    """
+    """The prompt of the last recorded run, or the one that would be sent. `inputs` and `names` are by place."""
     if job.status is JobStatus.FAILED and not job.template_hash and not attempts:
         return Sending({}, (), (), None)  # it was rejected before it became a prompt
     plain = _placed(graph, inputs)
@@ -88,9 +85,14 @@ def _placed(graph: Graph, values: Mapping[str, Any]) -> Graph:
 def _given(graph: Graph, inputs: Mapping[str, Any], names: Mapping[str, str]) -> list[Given]:
     """All inputs, with prompt and seed first. If no input is one, those of the template are shown."""
     found = [_described(graph, where, value, names) for where, value in inputs.items()]
-    for rank, places in enumerate((_texts(graph), _seeds(graph))):
-        if not any(_rank(each) == rank for each in found):
-            found += [_described(graph, where, value, names) for where, value in places.items() if where not in inputs]
+    others = [(where, name, value) for where, name, value in _inputs(graph) if where not in inputs]
+    if not any(_rank(each) == 0 for each in found):
+        texts = [(where, value) for where, name, value in others if name == "text" and isinstance(value, str)]
+        encoded = [each for each in texts if ENCODES_TEXT.search(class_of(graph, each[0].partition(".")[0]))]
+        found += [_described(graph, where, value, names) for where, value in encoded]
+    if not any(_rank(each) == 1 for each in found):
+        seeds = [(where, value) for where, name, value in others if name in SEEDS and isinstance(value, int)]
+        found += [_described(graph, where, value, names) for where, value in seeds]
     known = {where: number for number, where in enumerate(names)}
     return sorted(found, key=lambda each: (_rank(each), known.get(each.place, len(known))))
 
@@ -112,27 +114,13 @@ def _rank(given: Given) -> int:
     return 0 if is_text and not NEGATIVE.search(given.name) else 2
 
 
-def _texts(graph: Graph) -> dict[str, Any]:
-    return {
-        f"{node_id}.text": text
-        for node_id in natural_order(graph)
-        if ENCODES_TEXT.search(class_of(graph, node_id))
-        and isinstance(text := inputs_of(graph, node_id).get("text"), str)
-    }
-
-
-def _seeds(graph: Graph) -> dict[str, Any]:
-    return {
-        f"{node_id}.{name}": value
-        for node_id in natural_order(graph)
-        for name, value in inputs_of(graph, node_id).items()
-        if name in SEEDS and isinstance(value, int)
-    }
+def _inputs(graph: Graph) -> list[tuple[str, str, Any]]:
+    """Place, name and value of every input, in the order of the nodes."""
+    found = ((node_id, inputs_of(graph, node_id)) for node_id in natural_order(graph))
+    return [(f"{node_id}.{name}", name, value) for node_id, inputs in found for name, value in inputs.items()]
 
 
 def _models(graph: Graph) -> list[str]:
     """Each model file that the graph names, once."""
-    values = [value for node_id in natural_order(graph) for value in inputs_of(graph, node_id).values()]
-    return list(
-        dict.fromkeys(each for each in values if isinstance(each, str) and each.lower().endswith(MODEL_ENDINGS))
-    )
+    texts = [value for *_, value in _inputs(graph) if isinstance(value, str)]
+    return list(dict.fromkeys(text for text in texts if text.lower().endswith(MODEL_ENDINGS)))

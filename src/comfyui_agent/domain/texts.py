@@ -18,6 +18,18 @@ def json_text(value: Any, *, sort: bool = False) -> str:
     return text if is_whole(text) else json.dumps(value, sort_keys=sort, separators=COMPACT)
 
 
+def parsed(text: str | None) -> Any:
+    """The value of a JSON column, or its text if it is not JSON."""
+    try:
+        return None if text is None else json.loads(text, parse_constant=_reject_constant)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _reject_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
 def whole(text: str, longest: int) -> str:
     """A text from outside, cut to a length, with lone surrogates escaped."""
     text = text if len(text) <= longest else text[: longest - 1] + "…"

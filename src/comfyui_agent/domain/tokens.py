@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from comfyui_agent.domain.text_enum import TextEnum
@@ -68,9 +68,9 @@ class LoginSession:
         return self.ends_at <= now
 
 
-def mint_session(random_text: Callable[[int], str] = secrets.token_urlsafe) -> str:
+def mint_session() -> str:
     """The secret of a new session."""
-    return random_text(RANDOM_BYTES)
+    return secrets.token_urlsafe(RANDOM_BYTES)
 
 
 def proxy_hash(user: str) -> str:
@@ -87,9 +87,9 @@ def seconds_in(text: str) -> int:
     return seconds
 
 
-def mint_token(random_text: Callable[[int], str] = secrets.token_urlsafe) -> str:
+def mint_token() -> str:
     """The secret of a new token. Store only its hash."""
-    return PREFIX + random_text(RANDOM_BYTES)
+    return PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
 
 
 def hash_of(token: str) -> str:

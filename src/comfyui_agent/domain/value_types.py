@@ -6,11 +6,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from typing import Any
 
 from comfyui_agent.domain.suggestions import suggest
+from comfyui_agent.domain.text_enum import TextEnum
 from comfyui_agent.domain.values import MOST_DIGITS, Token, shortened
 
 NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
@@ -27,17 +27,15 @@ class BadValue(ValueError):
     """A value that its place does not take. The message is one line: where, why, and what fits."""
 
 
-class Kind(str, Enum):
+class Kind(TextEnum):
     INT = "INT"
     FLOAT = "FLOAT"
     STRING = "STRING"
     BOOLEAN = "BOOLEAN"
     COMBO = "COMBO"
-    """One of the server's choices."""
     NUMBER = "NUMBER"
     """The template has a whole number there, and no server says whether it must be one."""
     ANY = "ANY"
-    """Nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,8 @@ def type_of(value: Any, definition: Mapping[str, Any] | None, input_name: str) -
     An input for uploads is a STRING: it may name files that the server does not have yet.
     """
     declared, options = declaration_of(definition, input_name)
-    node = _name_of(definition)
+    name = definition.get("name") if isinstance(definition, Mapping) else None
+    node = _listable(name) if isinstance(name, str) else ""
     if isinstance(declared, str) and declared in ("INT", "FLOAT"):
         return ValueType(Kind(declared), (), _bound(options.get("min")), _bound(options.get("max")), node)
     if isinstance(declared, str) and declared in ("STRING", "BOOLEAN"):
@@ -71,7 +70,7 @@ def type_of(value: Any, definition: Mapping[str, Any] | None, input_name: str) -
     if isinstance(offered, (list, tuple)):
         if any(isinstance(key, str) and key.endswith(UPLOAD) and options[key] for key in options):
             return ValueType(Kind.STRING, node=node)
-        choices = tuple(choice for choice in offered if _is_choice(choice))
+        choices = tuple(each for each in offered if isinstance(each, (str, bool)) or _bound(each) is not None)
         if choices or not offered:
             return ValueType(Kind.COMBO, choices, node=node)
     return ValueType(_kind_of(value))
@@ -119,11 +118,6 @@ def declaration_of(definition: Any, input_name: str) -> tuple[Any, Mapping[Any, 
     return None, {}
 
 
-def _name_of(definition: Any) -> str:
-    name = definition.get("name") if isinstance(definition, Mapping) else None
-    return _listable(name) if isinstance(name, str) else ""
-
-
 def _kind_of(value: Any) -> Kind:
     """The kind by the template's value. A text that is one placeholder may become any type."""
     if isinstance(value, bool):
@@ -139,10 +133,6 @@ def _bound(value: Any) -> float | None:
     """A bound, or None if it is no number or beyond all numbers of MOST_DIGITS."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if is_number and abs(value) < 10**MOST_DIGITS else None
-
-
-def _is_choice(value: Any) -> bool:
-    return isinstance(value, (str, bool)) or _bound(value) is not None
 
 
 def _chosen(text: str, type_: ValueType, where: str) -> Any:

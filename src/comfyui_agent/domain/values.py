@@ -31,7 +31,6 @@ MEANT_AS_RANGE = re.compile(r"[-+.]*[0-9][-+0-9.eE]*\s*\.\.|\.\.+\s*[-+]?[0-9]|\
 ReadLines = Callable[[str], Sequence[str]]
 """The lines of the file that `@NAME` names. It may raise OSError or ValueError."""
 DrawSeeds = Callable[[int], Sequence[int]]
-"""As many different seeds as asked for."""
 
 
 class BadValues(ValueError):
@@ -73,20 +72,11 @@ class Values:
     def tokens(self, draw: DrawSeeds) -> list[Token]:
         if self._seeds:
             return [Token(str(seed), is_plain=False) for seed in draw(self._seeds)]
-        found: list[Token] = []
-        for part in self._parts:
-            if isinstance(part, _Steps):
-                found += part.tokens()
-            else:
-                found.append(part)
-        return found
+        return [token for part in self._parts for token in (part.tokens() if isinstance(part, _Steps) else [part])]
 
 
 def parse(text: str, *, read_lines: ReadLines, draw: DrawSeeds, most: int = MOST_VALUES) -> list[Token]:
-    """The values of a text in order: at least one, at most `most`. BadValues if the text is wrong.
-
-    With `most` below MOST_VALUES the text must be quick to read: see `read`.
-    """
+    """The values of a text in order, as `read` counts them. Below MOST_VALUES the text must be quick to read."""
     return read(text, read_lines=read_lines, most=most, is_quick=most < MOST_VALUES).tokens(draw)
 
 

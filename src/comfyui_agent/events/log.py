@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,19 +16,17 @@ LARGEST = 64 * 1024 * 1024
 KEPT = 5
 TAIL = 64 * 1024
 
-if os.name == "nt":  # pragma: no cover - kept possible, with one process per log
-
-    def _take(handle: int) -> bool:
-        return handle >= 0
-else:
+if sys.platform != "win32":
     import fcntl
 
-    def _take(handle: int) -> bool:
-        try:
+
+def _take(handle: int) -> bool:
+    try:
+        if sys.platform != "win32":  # there, only one process per log is possible
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+    except OSError:
+        return False
+    return True
 
 
 class MetricsLog:
@@ -59,7 +58,8 @@ class MetricsLog:
                 return None
             self._mend()
             known = os.read(handle, 200).decode("utf-8", "replace")
-            self.last_id = max(_last_id(self.path), _last_id(self._rotated(1))) if known in ("", self._source) else 0
+            parts = (self.path, _rotated(self.path, 1))
+            self.last_id = max(map(_last_id, parts)) if known in ("", self._source) else 0
             os.lseek(handle, 0, os.SEEK_SET)
             os.write(handle, self._source.encode())
             os.ftruncate(handle, len(self._source.encode()))
@@ -71,24 +71,20 @@ class MetricsLog:
     def write(self, events: Sequence[Event]) -> None:
         """Append the events that are newer than the last line: all of them or none."""
         with self._busy:
-            self._write(events)
-
-    def _write(self, events: Sequence[Event]) -> None:
-        fresh = [event for event in events if event.id > self.last_id]
-        if not fresh:
-            return
-        text = "".join(json.dumps(event.as_json(), ensure_ascii=False) + "\n" for event in fresh)
-        with self.path.open("ab", buffering=0) as file:
-            start = os.fstat(file.fileno()).st_size
-            try:
-                _write_all(file.fileno(), text.encode("utf-8", "backslashreplace"))
-            except OSError:
-                os.ftruncate(file.fileno(), start)
-                raise
-            size = os.fstat(file.fileno()).st_size
-        self.last_id = fresh[-1].id
-        if size >= self._largest:
-            self._rotate()
+            fresh = [event for event in events if event.id > self.last_id]
+            if not fresh:
+                return
+            with self.path.open("ab", buffering=0) as file:
+                start = os.fstat(file.fileno()).st_size
+                try:
+                    _write_lines(file.fileno(), [event.as_json() for event in fresh])
+                except OSError:
+                    os.ftruncate(file.fileno(), start)
+                    raise
+                size = os.fstat(file.fileno()).st_size
+            self.last_id = fresh[-1].id
+            if size >= self._largest:
+                self._rotate()
 
     def close(self) -> None:
         with self._busy:
@@ -96,14 +92,11 @@ class MetricsLog:
                 os.close(self._lock)
                 self._lock = None
 
-    def _rotated(self, number: int) -> Path:
-        return self.path.with_name(f"{self.path.name}.{number}")
-
     def _rotate(self) -> None:
         for number in range(self._kept, 1, -1):
-            if self._rotated(number - 1).exists():
-                self._rotated(number - 1).replace(self._rotated(number))
-        self.path.replace(self._rotated(1))
+            if _rotated(self.path, number - 1).exists():
+                _rotated(self.path, number - 1).replace(_rotated(self.path, number))
+        self.path.replace(_rotated(self.path, 1))
 
     def _mend(self) -> None:
         """Cut off a half-written last line."""
@@ -120,9 +113,8 @@ class MetricsLog:
 
 def append(path: Path, facts: Mapping[str, Any]) -> None:
     """Add one line without an `id`, from any process, beside the writer."""
-    line = json.dumps(facts, ensure_ascii=False) + "\n"
     with path.open("ab", buffering=0) as file:
-        _write_all(file.fileno(), line.encode("utf-8", "backslashreplace"))
+        _write_lines(file.fileno(), [facts])
 
 
 def end_last_line(path: Path) -> None:
@@ -136,11 +128,17 @@ def end_last_line(path: Path) -> None:
 
 def rotated(path: Path) -> Iterator[Path]:
     """The existing older parts of a log, newest first."""
-    parts = (path.with_name(f"{path.name}.{number}") for number in range(1, KEPT + 1))
+    parts = (_rotated(path, number) for number in range(1, KEPT + 1))
     return (part for part in parts if part.exists())
 
 
-def _write_all(handle: int, data: bytes) -> None:
+def _rotated(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
+
+
+def _write_lines(handle: int, lines: Sequence[Mapping[str, Any]]) -> None:
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    data = text.encode("utf-8", "backslashreplace")
     while data:
         data = data[os.write(handle, data) :]
 

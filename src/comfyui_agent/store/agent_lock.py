@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import socket
+import sys
 import uuid
 from pathlib import Path
 
@@ -15,24 +16,21 @@ PART = "-part"
 PAGE = "-page-part"
 LONGEST_NOTE = 4096
 
-if os.name == "nt":  # pragma: no cover - kept possible
+if sys.platform == "win32":  # pragma: no cover - kept possible
     import msvcrt
-
-    def _take(handle: int) -> bool:
-        try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-        except OSError:
-            return False
-        return True
 else:
     import fcntl
 
-    def _take(handle: int) -> bool:
-        try:
+
+def _take(handle: int) -> bool:
+    try:
+        if sys.platform == "win32":  # pragma: no cover - kept possible
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+    except OSError:
+        return False
+    return True
 
 
 class AgentLock:

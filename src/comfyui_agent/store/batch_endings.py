@@ -46,10 +46,7 @@ def begin_cancel(session: Session, batch_id: str) -> int | None:
 
 @transition
 def tick_batches(session: Session, batch_ids: Sequence[str], longest_gap: float, expiry: float) -> list[str]:
-    """Add to the time for which members of these batches are rendered at live servers without a result.
-
-    Batches for which that is too long expire, and are returned; `end_members` ends the rest of their members.
-    """
+    """Add to the time for which members are rendered without a result. Returns the batches that expire by that."""
     expired = []
     for batch_id in batch_ids:
         row = session.one("tick_batch", id=batch_id, most=longest_gap)

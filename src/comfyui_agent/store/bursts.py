@@ -10,29 +10,25 @@ from comfyui_agent.domain.bursts import Item, ItemRequest, ItemStatus, Pick
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.jobs import JobId
-from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text, whole
-from comfyui_agent.store.batches import resubmit
+from comfyui_agent.store.batches import resubmit_jobs
 from comfyui_agent.store.event_log import note_ending
-from comfyui_agent.store.job_commands import keep_template
+from comfyui_agent.store.job_commands import keep_templates
 from comfyui_agent.store.operation import query, transition
 from comfyui_agent.store.outcomes import LONGEST_TRACE
-from comfyui_agent.store.port import Row, Session, parsed_object, paths_in, text, whole_number
+from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.rows import parsed_object, record, text, whole_number
 
 
 @query
 def burst_items(session: Session, batch_id: str) -> list[Item]:
     """Every item in its order."""
     return [
-        Item(
-            job_id=JobId(row["id"]),
+        record(
+            Item,
+            row,
             key=(text(row["config_name"]) or "").removeprefix(batch_id),
-            status=JobStatus(row["status"]),
             written=ItemStatus(row["written"]) if row["written"] in set(ItemStatus) else None,
-            is_at_server=bool(row["is_at_server"]),
-            is_backing_off=bool(row["is_backing_off"]),
-            needs_attention=bool(row["needs_attention"]),
-            outputs=paths_in(row["outputs"]),
             error=(text(row["error_trace"]) or "").partition("\n")[0],
             **_where(row),
         )
@@ -50,28 +46,21 @@ def _where(row: Row) -> dict[str, str]:
 def begin_burst(
     session: Session, batch_id: str, worker: str, requests: Sequence[tuple[JobId, ItemRequest]], lowest: int
 ) -> int:
-    """Begin a burst and carry out what its state file asks for. Returns by how many steps it is below the largest size.
-
-    A burst that did not end by itself was killed: the next one is a step smaller.
-    """
-    row = session.one("batch_by_id", id=batch_id)
-    known = parsed_object(row["metadata"]) if row else {}
+    """Begin a burst and carry out what its state file asks for. Returns how many steps it is below the largest size."""
+    # A burst that did not end by itself was killed: the next one is a step smaller.
+    known = _known(session, batch_id)
     level = max(0, min(lowest, (whole_number(known.get("level")) or 0) + (1 if known.get("worker") else 0)))
     _keep(session, batch_id, level=level, worker=worker)
     for job_id, request in requests:
-        _carry_out(session, job_id, request)
+        if request is ItemRequest.AGAIN:
+            resubmit_jobs(session, [(job_id, None)], avoid_cache=True)
+        elif request is ItemRequest.TRUST:
+            session.run("trust_item", id=job_id)
+        elif request is ItemRequest.SKIP:
+            _fail(session, job_id, Failure(FailureClass.CANCELLED, "the state file says that it has failed"))
     session.run("put_off_items", id=batch_id)
     session.run("complete_empty", id=batch_id)
     return level
-
-
-def _carry_out(session: Session, job_id: JobId, request: ItemRequest) -> None:
-    if request is ItemRequest.AGAIN:
-        resubmit(session, job_id, None, avoid_cache=True)
-    elif request is ItemRequest.TRUST:
-        session.run("trust_item", id=job_id)
-    elif request is ItemRequest.SKIP:
-        _fail(session, job_id, Failure(FailureClass.CANCELLED, "the state file says that it has failed"))
 
 
 def _fail(session: Session, job_id: JobId, failure: Failure) -> None:
@@ -84,8 +73,7 @@ def _fail(session: Session, job_id: JobId, failure: Failure) -> None:
 @transition
 def pick_items(session: Session, batch_id: str, picks: Sequence[Pick]) -> None:
     """Make items part of this burst. An item that cannot be rendered fails."""
-    for template in {each.template.hash: each.template for each in picks}.values():
-        keep_template(session, template)
+    keep_templates(session, (each.template for each in picks))
     for each in picks:
         if each.is_at_server:
             session.run("place_item", id=each.job_id, file_path=each.file_path)
@@ -123,10 +111,14 @@ def forget_items(session: Session, jobs: Sequence[JobId]) -> None:
 @transition
 def end_burst(session: Session, batch_id: str, *, has_worked: bool = True) -> None:
     """Note that a burst ended by itself. The next one is a step larger, if there was something to do."""
-    row = session.one("batch_by_id", id=batch_id)
-    level = whole_number(parsed_object(row["metadata"]).get("level")) or 0 if row else 0
+    level = whole_number(_known(session, batch_id).get("level")) or 0
     _keep(session, batch_id, level=max(0, level - int(has_worked)), worker=None)
     session.run("put_off_items", id=batch_id)
+
+
+def _known(session: Session, batch_id: str) -> dict[str, Any]:
+    row = session.one("batch_by_id", id=batch_id)
+    return parsed_object(row["metadata"]) if row else {}
 
 
 def _keep(session: Session, batch_id: str, **facts: Any) -> None:

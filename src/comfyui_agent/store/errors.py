@@ -6,11 +6,7 @@
     ├── BatchTaken           a batch, or a job in it, would have a name that is taken
     ├── DatabaseAway         locked by another program, or not reachable: try again
     ├── DatabaseFull         no room on its disk, or the disk fails: nothing was changed, try again
-    ├── DatabaseUnusable     it cannot be worked with until a person does something
-    │   ├── DatabaseReadOnly
-    │   ├── DatabaseTooNew   a newer E3 made it
-    │   ├── DatabaseCorrupt
-    │   └── NotADatabase     the file is something else, or a database of another program
+    ├── DatabaseUnusable     read-only, corrupt, too new or of another program: a person has to do something
     └── StoreClosed
 
 Messages are for people: what happened, to which file, what to do.
@@ -48,23 +44,7 @@ class DatabaseFull(StoreError):
 
 
 class DatabaseUnusable(StoreError):
-    """It cannot be worked with until a person does something."""
-
-
-class DatabaseReadOnly(DatabaseUnusable):
-    """It may be read and not written."""
-
-
-class DatabaseTooNew(DatabaseUnusable):
-    """A newer E3 made it."""
-
-
-class DatabaseCorrupt(DatabaseUnusable):
-    """Its pages make no sense."""
-
-
-class NotADatabase(DatabaseUnusable):
-    """The file is something else, or a database of another program."""
+    """Read-only, corrupt, too new or of another program: a person has to do something."""
 
 
 class StoreClosed(StoreError):

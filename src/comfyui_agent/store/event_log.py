@@ -8,7 +8,8 @@ from typing import Any
 from comfyui_agent.domain.events import Event
 from comfyui_agent.domain.texts import whole
 from comfyui_agent.store.operation import query, transition
-from comfyui_agent.store.port import Row, Session, text
+from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.rows import record, text
 
 LONGEST_MESSAGE = 2_000
 KEPT = 1_000_000
@@ -19,34 +20,17 @@ PRUNED_AT_ONCE = 5_000
 @transition
 def add_event(session: Session, /, event: Event, **facts: Any) -> None:
     """Record an event with the time of the database."""
-    event = replace(event, **facts)
-    session.run(
-        "note_event",
-        event=str(event.name),
-        job_id=event.job_id,
-        batch_id=event.batch_id,
-        prompt_id=event.prompt_id,
-        server=event.server,
-        failure_class=event.failure_class,
-        duration_sec=event.duration_sec,
-        wait_sec=event.wait_sec,
-        message=whole(event.message, LONGEST_MESSAGE) if event.message else None,
-        actor=event.actor,
-        address=event.address,
-    )
+    session.run("note_event", **_columns(replace(event, **facts)))
 
 
 def note_ending(session: Session, event: Event, *, duration: float | None = None, is_timed: bool = False) -> None:
     """Record how a job is about to end, with its prompt and server and, if timed, its duration."""
-    session.run(
-        "note_ending",
-        event=str(event.name),
-        job_id=event.job_id,
-        failure_class=event.failure_class,
-        duration=duration,
-        is_timed=int(is_timed),
-        message=whole(event.message, LONGEST_MESSAGE) if event.message else None,
-    )
+    session.run("note_ending", **_columns(event), duration=duration, is_timed=is_timed)
+
+
+def _columns(event: Event) -> dict[str, Any]:
+    message = whole(event.message, LONGEST_MESSAGE) if event.message else None
+    return vars(event) | {"event": str(event.name), "message": message}
 
 
 @query
@@ -64,46 +48,23 @@ def alerts(session: Session, seconds: float, most: int = 50) -> list[Event]:
 def audit_trail(
     session: Session, *, seconds: float | None = None, actor: str = "", before: int | None = None, most: int = 50
 ) -> list[Event]:
-    """Changes that people asked for, newest first: of the last seconds, by actors that contain a text, before an event.
-
-    None and an empty text do not restrict.
-    """
+    """Changes that people asked for, newest first: of the last seconds, by actors with a text, before an event."""
     rows = session.rows("audit_trail", seconds=seconds, actor=actor or None, before=before, most=most)
     return [_event(row) for row in rows]
 
 
 def _event(row: Row) -> Event:
-    return Event(
-        name=row["event"],
-        timestamp=text(row["at"]) or "",
-        id=row["id"],
-        job_id=row["job_id"],
-        config_name=text(row["config_name"]),
-        batch_id=text(row["batch_id"]),
-        book_id=text(row["book_id"]),
-        page=row["page"],
-        prompt_id=row["prompt_id"],
-        server=row["server"],
-        failure_class=row["failure_class"],
-        duration_sec=row["duration_sec"],
-        wait_sec=row["wait_sec"],
-        message=row["message"],
-        actor=row["actor"],
-        address=row["address"],
-        workflow_id=text(row["workflow_id"]),
-    )
+    return record(Event, row, name=row["event"], timestamp=text(row["at"]) or "")
 
 
 @query
 def newest_event(session: Session) -> int:
-    row = session.one("newest_event")
-    return 0 if row is None else int(row["id"])
+    return int(session.value("newest_event"))
 
 
 @query
 def failures_since(session: Session, after: int) -> int:
-    row = session.one("failures_since", after=after)
-    return 0 if row is None else int(row["failures"])
+    return int(session.value("failures_since", after=after))
 
 
 @transition

@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
-from comfyui_agent.domain.idempotency import Beginning, Begun, Busy, Different, Repeated, TakenOver
-from comfyui_agent.store.operation import transition
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from comfyui_agent.store.operation import Operation, statement, transition
 from comfyui_agent.store.port import Session
 
 KEPT_DAYS = 7
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The key is new. Carry the request out, then finish or drop it."""
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The request was carried out before. This was the answer."""
+
+    status: int
+    answer: str
+
+
+@dataclass(frozen=True)
+class Busy:
+    """A live process is carrying it out."""
+
+
+@dataclass(frozen=True)
+class Different:
+    """The key was used for another request."""
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """The process that carried it out died. The caller goes on; `made` may exist already."""
+
+    made: str
+
+
+Beginning: TypeAlias = Begun | Repeated | Busy | Different | TakenOver
 
 
 @transition
@@ -33,11 +68,5 @@ def begin_request(
     return TakenOver(row["made"])
 
 
-@transition
-def finish_request(session: Session, key: str, scope: str, status: int, answer: str) -> None:
-    session.run("finish_request", key=key, scope=scope, status=status, answer=answer)
-
-
-@transition
-def drop_request(session: Session, key: str, scope: str) -> None:
-    session.run("drop_request", key=key, scope=scope)
+finish_request: Operation[[str, str, int, str], int] = statement("finish_request", "key", "scope", "status", "answer")
+drop_request: Operation[[str, str], int] = statement("drop_request", "key", "scope")

@@ -12,7 +12,8 @@ from comfyui_agent.store.job_pages import JobFilter, job_page
 from comfyui_agent.store.job_queries import count_jobs, list_jobs
 from comfyui_agent.store.liveness import bury_dead
 from comfyui_agent.store.operation import query
-from comfyui_agent.store.port import Session, text
+from comfyui_agent.store.port import Session
+from comfyui_agent.store.rows import text
 from comfyui_agent.store.store import Store
 
 RESULTS_LOOKED_AT, RESULTS_AT_ONCE = 10_000, 1_000
@@ -44,9 +45,9 @@ async def examine(store: Store, host: str, root: Path) -> list[Finding]:
 
 @query
 def _pages(session: Session) -> Finding:
-    problems = [next(iter(row.values())) for row in session.rows("check_pages")]
-    is_fine = problems == ["ok"]
-    return Finding("pages", is_fine, "sound" if is_fine else f"{problems[0]}: restore a copy of the database")
+    problem = session.value("check_pages")
+    is_fine = problem == "ok"
+    return Finding("pages", is_fine, "sound" if is_fine else f"{problem}: restore a copy of the database")
 
 
 @query
@@ -100,10 +101,8 @@ async def _results(store: Store, root: Path) -> Finding:
 def _sizes(session: Session) -> Finding:
     """The sizes of things. They are never a fault."""
     size = session.one("size_of_database")
-    unused = session.one("unused_templates")
     assert size is not None
-    assert unused is not None
-    given_back = megabytes(size["free"] + unused["bytes"])
+    given_back = megabytes(size["free"] + session.value("bytes_of_unused_templates"))
     words = f"{megabytes(size['bytes'])}, of which e3 db compact gives back about {given_back}"
     largest = [f"{text(row['config_name'])} ({row['bytes'] / 1024:,.1f} KB)" for row in session.rows("largest_jobs")]
     return Finding("sizes", True, f"{words}; the largest jobs are {', '.join(largest)}" if largest else words)

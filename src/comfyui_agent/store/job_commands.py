@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from comfyui_agent.domain.events import Event, EventName
@@ -17,12 +17,8 @@ from comfyui_agent.store.port import Session
 
 @command
 def submit_jobs(session: Session, jobs: Sequence[NewJob], *, are_told: bool = True) -> list[JobId | None]:
-    """Accept jobs, all or none. Returns their ids, None for a name that is taken.
-
-    Events tell of the jobs, unless the caller does so later.
-    """
-    for template in {job.template.hash: job.template for job in jobs if job.template is not None}.values():
-        keep_template(session, template)
+    """Accept jobs, all or none, and record that unless the caller does. Returns ids, None for a name that is taken."""
+    keep_templates(session, (job.template for job in jobs))
     rows = session.rows("insert_jobs", jobs=json_text([facts_of(job) for job in jobs]))
     ids = {row["config_name"]: JobId(row["id"]) for row in rows}
     if are_told:
@@ -32,42 +28,31 @@ def submit_jobs(session: Session, jobs: Sequence[NewJob], *, are_told: bool = Tr
 
 def facts_of(job: NewJob) -> dict[str, Any]:
     """Columns of a new job by name, without its error."""
-    return {
-        "config_name": job.config_name,
-        "job_type": job.job_type,
-        "workflow_id": job.workflow_id,
-        "priority": job.priority,
-        "retry_limit": job.retry_limit,
+    facts = {name: value for name, value in vars(job).items() if name != "template"}
+    return facts | {
         "metadata": None if job.metadata is None else json_text(job.metadata),
         "template_hash": job.template.hash if job.template else None,
         "inputs": json_text(job.inputs) if job.inputs else None,
-        "file_path": job.file_path,
-        "output_node": job.output_node,
-        "timeout_seconds": job.timeout_seconds,
-        "batch_id": job.batch_id,
-        "batch_index": job.batch_index,
-        "source": job.source,
-        "digest": job.digest,
         "pictures": json_text(job.pictures) if job.pictures else None,
         "reserved": 1 if job.reserved else None,
-        "created_by": job.created_by,
     }
 
 
-def keep_template(session: Session, template: Template) -> None:
-    session.run("keep_template", hash=template.hash, graph=template.text)
+def keep_templates(session: Session, templates: Iterable[Template | None]) -> None:
+    for template in {each.hash: each for each in templates if each is not None}.values():
+        session.run("keep_template", hash=template.hash, graph=template.text)
 
 
 @command
 def cancel_jobs(session: Session, jobs: Sequence[JobId]) -> list[JobId]:
     """Cancel jobs that have not ended, and return those. A prompt at a server is taken back soon after."""
-    return [job_id for job_id in jobs if _cancel_one(session, job_id)]
-
-
-def _cancel_one(session: Session, job_id: JobId) -> bool:
-    kind = FailureClass.CANCELLED.value
-    note_ending(session, Event(EventName.JOB_CANCELLED, job_id=job_id, failure_class=kind))
-    return session.run("cancel_job", id=job_id, error_trace="cancelled: by request") > 0
+    cancelled = []
+    for job_id in jobs:
+        kind = FailureClass.CANCELLED.value
+        note_ending(session, Event(EventName.JOB_CANCELLED, job_id=job_id, failure_class=kind))
+        if session.run("cancel_job", id=job_id, error_trace="cancelled: by request"):
+            cancelled.append(job_id)
+    return cancelled
 
 
 @command

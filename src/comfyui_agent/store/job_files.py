@@ -15,11 +15,12 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.event_log import add_event, note_ending
-from comfyui_agent.store.grid_files import holder_of
-from comfyui_agent.store.job_commands import facts_of, keep_template
-from comfyui_agent.store.operation import command, query, transition
+from comfyui_agent.store.grids import holder_of
+from comfyui_agent.store.job_commands import facts_of, keep_templates
+from comfyui_agent.store.operation import Operation, command, query, statement, transition
 from comfyui_agent.store.outcomes import LONGEST_TRACE
-from comfyui_agent.store.port import Row, Session, text
+from comfyui_agent.store.port import Session
+from comfyui_agent.store.rows import record, text
 
 SUBMITTED = (FileVerdict.ACCEPTED, FileVerdict.UPDATED, FileVerdict.RESUBMITTED)
 
@@ -28,16 +29,15 @@ SUBMITTED = (FileVerdict.ACCEPTED, FileVerdict.UPDATED, FileVerdict.RESUBMITTED)
 def file_jobs(session: Session, files: Sequence[ReadFile]) -> list[Disposition]:
     """Take in files, all or none. Returns what became of each, in their order. No name may occur twice."""
     names = json_text([filed.job.config_name for filed in files])
-    known = {row["config_name"]: _known(row) for row in session.rows("known_jobs", names=names)}
+    known = {row["config_name"]: record(KnownJob, row) for row in session.rows("known_jobs", names=names)}
     owners = _owners(session, {filed.job.file_path for filed in files if filed.job.file_path})
-    claimed: dict[str, str] = {}
     dispositions: list[Disposition] = []
     new: list[ReadFile] = []
     for filed in files:
         row = known.get(filed.job.config_name)
         verdict = judge(row, filed)
         if verdict in SUBMITTED and not filed.problem and filed.job.file_path is not None:
-            owner = _owner_besides(filed, owners, claimed)
+            owner = _owner_besides(filed, owners)
             if owner is not None and owner.source is not None and not filed.insists:
                 dispositions.append(Disposition(FileVerdict.TAKEN, _taken_message(filed, owner.holder), owner.source))
                 continue
@@ -49,19 +49,11 @@ def file_jobs(session: Session, files: Sequence[ReadFile]) -> list[Disposition]:
         elif row is not None:
             _change(session, row, verdict, filed)
         dispositions.append(Disposition(verdict, _reason(verdict, filed, row), row.source if row else None))
-    _insert(session, new)
+    keep_templates(session, (filed.job.template for filed in new))
+    rows = session.rows("insert_jobs", jobs=json_text([_facts(filed) for filed in new]))
+    ids = {row["config_name"]: JobId(row["id"]) for row in rows}
+    _note(session, [(ids[filed.job.config_name], filed) for filed in new])
     return dispositions
-
-
-def _known(row: Row) -> KnownJob:
-    return KnownJob(
-        JobId(row["id"]),
-        JobStatus(row["status"]),
-        text(row["source"]),
-        text(row["digest"]),
-        bool(row["resubmit"]),
-        row["failure_class"] == FailureClass.CANCELLED.value,
-    )
 
 
 def _reason(verdict: FileVerdict, filed: ReadFile, row: KnownJob | None) -> str:
@@ -98,15 +90,14 @@ def _owners(session: Session, paths: Collection[str]) -> dict[str, list[_Owner]]
     return found
 
 
-def _owner_besides(filed: ReadFile, owners: dict[str, list[_Owner]], claimed: dict[str, str]) -> _Owner | None:
+def _owner_besides(filed: ReadFile, owners: dict[str, list[_Owner]]) -> _Owner | None:
     """Another job or grid that owns the path of a result. If there is none, this job owns it from now on."""
     path, name = filed.job.file_path or "", filed.job.config_name
-    others = [owner for owner in owners.get(path, ()) if owner.name != name]
-    if claimed.get(path, name) != name:
-        others.append(_Owner(f"the job {claimed[path]}"))
-    if not others:
-        claimed[path] = name
-    return others[0] if others else None
+    for owner in owners.get(path, ()):
+        if owner.name != name:
+            return owner
+    owners.setdefault(path, []).append(_Owner(f"the job {name}", name))
+    return None
 
 
 def _taken_message(filed: ReadFile, holder: str) -> str:
@@ -124,7 +115,10 @@ def holder_of_path(session: Session, path: str, *, besides: str = "") -> str | N
 def _change(session: Session, row: KnownJob, verdict: FileVerdict, filed: ReadFile) -> None:
     match verdict:
         case FileVerdict.UPDATED | FileVerdict.RESUBMITTED:
-            _renew(session, row.id, filed)
+            keep_templates(session, [filed.job.template])
+            _note(session, [(row.id, filed)])
+            session.run("renew_job", id=row.id, job=json_text(_facts(filed)))
+            session.run("withdraw_attempts", job_id=row.id)
         case FileVerdict.LATER:
             note_file_changed(session, row.id)
         case FileVerdict.UNCHANGED:
@@ -140,23 +134,6 @@ def note_file_changed(session: Session, job_id: JobId) -> None:
     if session.run("note_change", id=job_id):
         words = "its file was changed while it ran: it is submitted again at the end"
         add_event(session, Event(EventName.ALERT_FILE, job_id=job_id, message=words))
-
-
-def _renew(session: Session, job_id: JobId, filed: ReadFile) -> None:
-    """Give the row what its file says now, and withdraw prompts of what it said before."""
-    if filed.job.template is not None:
-        keep_template(session, filed.job.template)
-    _note(session, [(job_id, filed)])
-    session.run("renew_job", id=job_id, job=json_text(_facts(filed)))
-    session.run("withdraw_attempts", job_id=job_id)
-
-
-def _insert(session: Session, files: Sequence[ReadFile]) -> None:
-    for template in {filed.job.template.hash: filed.job.template for filed in files if filed.job.template}.values():
-        keep_template(session, template)
-    rows = session.rows("insert_jobs", jobs=json_text([_facts(filed) for filed in files]))
-    ids = {row["config_name"]: JobId(row["id"]) for row in rows}
-    _note(session, [(ids[filed.job.config_name], filed) for filed in files])
 
 
 def _facts(filed: ReadFile) -> dict[str, Any]:
@@ -199,9 +176,7 @@ def file_of_job(session: Session, job_id: JobId) -> tuple[str | None, str | None
     return (None, None) if row is None else (text(row["source"]), text(row["digest"]))
 
 
-@transition
-def note_file_moved(session: Session, name: str, source: str, target: str) -> None:
-    session.run("follow_file", name=name, source=source, target=target)
+note_file_moved: Operation[[str, str, str], int] = statement("note_file_moved", "name", "source", "target")
 
 
 @query

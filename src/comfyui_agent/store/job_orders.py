@@ -1,6 +1,10 @@
 """Orders in which people see jobs. Each is read from any place on, at a cost that does not grow with what lies before.
 
 An order goes by a column of `jobs`, then by id. Rows without a value in that column are at one end of it.
+
+The index of names says which jobs have three given letters in a row in their names. The page server fills it in the
+order of ids, some time after the jobs. It may hold jobs that are gone or have another name by now, so readers check
+the name itself.
 """
 
 from __future__ import annotations
@@ -8,16 +12,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.cursors import FIRST_ID, LAST_ID, CursorPlace
-from comfyui_agent.store.names import indexed_up_to, phrase_of
+from comfyui_agent.store.operation import query, transition
 from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.store import Store
 
+LETTERS = 3
+LONGEST_PHRASE = 48
 SAMPLE, COMMON = 50_000, 1_000
 """A text is common if that many of the newest names contain it."""
-NEWEST = "newest"
 LAST_LETTER = "\U0010ffff"
 
 
@@ -29,29 +35,15 @@ class JobSlice:
     then: CursorPlace | None
 
 
-class JobOrder(Protocol):
-    """An order of jobs. No job comes twice from its beginning to its end."""
-
-    @property
-    def name(self) -> str:
-        """Its name in cursors."""
-
-    def place_of(self, row: Row) -> CursorPlace:
-        """The place of a job in this order."""
-
-    def read(self, session: Session, place: CursorPlace | None, most: int) -> JobSlice:
-        """At most `most` jobs behind a place. None stands for the beginning."""
-
-
 @dataclass(frozen=True)
 class IndexOrder:
-    """An order that an index keeps. Names three queries: from the beginning, behind a value, behind no value."""
+    """An order that an index keeps. Names its queries: from the beginning, behind a value, behind no value."""
 
     name: str
     column: str | None
     first: str
-    after: str
-    after_none: str
+    after: str = ""
+    after_none: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     first_id: int = FIRST_ID
 
@@ -59,14 +51,13 @@ class IndexOrder:
         return CursorPlace(row[self.column] if self.column is not None else None, row["id"])
 
     def read(self, session: Session, place: CursorPlace | None, most: int) -> JobSlice:
-        if place is None:
-            query, place = self.first, CursorPlace(None, self.first_id)
-        else:
-            query = self.after_none if place.key is None else self.after
+        """At most `most` jobs behind a place. None stands for the beginning."""
+        query = self.first
+        if place is not None:
+            query = (self.after if place.key is not None else self.after_none) or self.first
+        place = place or CursorPlace(None, self.first_id)
         ids = _ids(session, query, key=place.key, id=place.id, most=most, **self.facts)
-        if len(ids) < most:
-            return JobSlice(ids, None)
-        last = session.one("keys_of_job", id=ids[-1])
+        last = session.one("keys_of_job", id=ids[-1]) if len(ids) == most else None
         return JobSlice(ids, None if last is None else self.place_of(last))
 
 
@@ -76,8 +67,7 @@ class MatchingNames:
     name = "names"
 
     def __init__(self, text: str) -> None:
-        self._phrase = phrase_of(text)
-        self._head: list[int] | None = None
+        self._phrase = '"' + text[:LONGEST_PHRASE].replace('"', '""') + '"'
 
     def place_of(self, row: Row) -> CursorPlace:
         return CursorPlace(None, row["id"])
@@ -87,64 +77,76 @@ class MatchingNames:
         if before > indexed + 1:
             ids = _ids(session, "newest_before", id=before, above=indexed, most=most)
             return JobSlice(ids, CursorPlace(None, ids[-1] if len(ids) == most else indexed + 1))
-        if before == indexed + 1 and self._head is not None:
-            ids, is_over = self._head[:most], len(self._head) < min(most, COMMON)
-        else:
-            ids = _ids(session, "names_matching", match=self._phrase, id=before, most=most)
-            is_over = len(ids) < most
-        return JobSlice(ids, None if is_over else CursorPlace(None, ids[-1]))
+        ids = _ids(session, "names_matching", match=self._phrase, id=before, most=most)
+        return JobSlice(ids, None if len(ids) < most else CursorPlace(None, ids[-1]))
 
     def is_common(self, session: Session) -> bool:
-        """Whether many of the newest indexed names contain the text. What this reads is not read again."""
+        """Whether many of the newest indexed names contain the text."""
         newest = indexed_up_to(session)
-        self._head = _ids(session, "names_matching", match=self._phrase, id=newest + 1, most=COMMON)
-        return len(self._head) == COMMON and self._head[-1] > newest - SAMPLE
+        ids = _ids(session, "names_matching", match=self._phrase, id=newest + 1, most=COMMON)
+        return len(ids) == COMMON and ids[-1] > newest - SAMPLE
 
 
-def by_status(status: JobStatus) -> JobOrder:
-    """Jobs of one status: processing by start, pending as they will run, ended newest first."""
-    match status:
-        case JobStatus.PROCESSING:
-            query = "rendering_after_none"
-            return IndexOrder(status.value, "start_time", query, "rendering_after", query)
-        case JobStatus.PENDING:
-            query = "waiting_after_none"
-            return IndexOrder(status.value, "priority", query, "waiting_after", query)
-        case JobStatus.FAILED | JobStatus.DONE:
-            facts = {"status": status.value}
-            return IndexOrder(status.value, "end_time", "ended_first", "ended_after", "ended_after_none", facts)
+JobOrder = IndexOrder | MatchingNames
+"""No job comes twice from the beginning of an order to its end. `name` stands for it in cursors."""
+
+ENDED = ("end_time", "ended_first", "ended_after", "ended_after_none")
+BY_STATUS: Mapping[JobStatus, JobOrder] = {
+    JobStatus.PROCESSING: IndexOrder("processing", "start_time", "rendering_after_none", "rendering_after"),
+    JobStatus.PENDING: IndexOrder("pending", "priority", "waiting_after_none", "waiting_after"),
+    JobStatus.FAILED: IndexOrder("failed", *ENDED, {"status": "failed"}),
+    JobStatus.DONE: IndexOrder("done", *ENDED, {"status": "done"}),
+}
+"""Processing jobs by start, pending ones as they will run, ended ones newest first."""
+ATTENTION = IndexOrder("attention", "end_time", "attention_first", "attention_after", "attention_after_none")
+NEWEST = IndexOrder("newest", None, "newest_before", facts={"above": FIRST_ID}, first_id=LAST_ID)
 
 
-def needing_attention() -> JobOrder:
-    """Failed jobs that were neither cancelled nor dismissed, newest first."""
-    return IndexOrder("attention", "end_time", "attention_first", "attention_after", "attention_after_none")
-
-
-def members(batch_id: str) -> JobOrder:
-    """The members of a batch in their order."""
+def members_of(batch_id: str, status: JobStatus | None) -> JobOrder:
+    """The members of a batch in their order. Those of one status come oldest first."""
     facts = {"batch_id": batch_id}
+    if status is not None:
+        return IndexOrder("members_in_state", None, "members_in_state", facts=facts | {"status": status.value})
     return IndexOrder("members", "batch_index", "members_first", "members_from", "members_from_none", facts)
-
-
-def members_by_status(batch_id: str, status: JobStatus) -> JobOrder:
-    """The members of a batch that have one status, oldest first."""
-    query, facts = "members_in_state", {"batch_id": batch_id, "status": status.value}
-    return IndexOrder(query, None, query, query, query, facts)
-
-
-def newest_first() -> JobOrder:
-    """Every job, newest first."""
-    query, facts = "newest_before", {"above": FIRST_ID}
-    return IndexOrder(NEWEST, None, query, query, query, facts, first_id=LAST_ID)
 
 
 def by_prefix(text: str) -> JobOrder:
     """Jobs whose names begin with a text, from the last name to the first."""
-    first, facts = "names_beginning_first", {"text": text, "end": text + LAST_LETTER}
-    return IndexOrder("beginning", "config_name", first, "names_beginning", first, facts)
+    facts = {"text": text, "end": text + LAST_LETTER}
+    return IndexOrder("beginning", "config_name", "names_beginning_first", "names_beginning", facts=facts)
+
+
+def indexed_up_to(session: Session) -> int:
+    """The last id in the index of names. Newer jobs are looked at one by one."""
+    return int(session.value("names_indexed", first=FIRST_ID))
+
+
+@query
+def is_behind(session: Session) -> bool:
+    """Whether there are names to index."""
+    row = session.one("names_indexed", first=FIRST_ID)
+    return row is not None and row["newest"] is not None and row["newest"] > row["indexed"]
+
+
+@transition
+def add_names(session: Session, most: int) -> int:
+    """Index the next names. Returns how many."""
+    after = indexed_up_to(session)
+    if after == FIRST_ID:
+        session.run("forget_names")
+    following = session.one("last_of_next", after=after, most=most)
+    if following is None or not following["names"]:
+        return 0
+    session.run("index_names", after=after, last=following["id"])
+    session.run("note_indexed", last=following["id"])
+    return int(following["names"])
+
+
+async def index_names(store: Store, most: int = 2_000) -> int:
+    """Index the names of new jobs. Returns how many."""
+    return await store.run(add_names, most) if await store.run(is_behind) else 0
 
 
 def _ids(session: Session, query: str, **values: Any) -> list[int]:
-    row = session.one(query, **values)
-    ids: list[int] = json.loads(row["ids"]) if row is not None else []
+    ids: list[int] = json.loads(session.value(query, **values))
     return ids

@@ -16,23 +16,21 @@ from comfyui_agent.store.batches import batch_from
 from comfyui_agent.store.cursors import BadCursor as BadCursor
 from comfyui_agent.store.cursors import CursorPlace, cursor_of, place_of
 from comfyui_agent.store.job_orders import (
+    ATTENTION,
+    BY_STATUS,
+    LETTERS,
     NEWEST,
     JobOrder,
     MatchingNames,
     by_prefix,
-    by_status,
-    members,
-    members_by_status,
-    needing_attention,
-    newest_first,
+    members_of,
 )
-from comfyui_agent.store.job_queries import count_jobs, job_from
-from comfyui_agent.store.names import LETTERS
+from comfyui_agent.store.job_queries import count_jobs
 from comfyui_agent.store.operation import query
 from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.rows import record
 
 MOST_LOOKED_AT = 5_000
-"""Rows that are looked at for one page."""
 MOST_ON_A_PAGE = 1_000
 FIRST_LOOK = 200
 AT_ONCE = 100
@@ -40,7 +38,6 @@ AT_ONCE = 100
 FEW = 1_000
 GROWTH = 4
 IMPOSSIBLE = re.compile("[\0\ud800-\udfff]")
-STATUSES = (JobStatus.PROCESSING, JobStatus.PENDING, JobStatus.FAILED, JobStatus.DONE)
 
 
 @dataclass(frozen=True)
@@ -100,12 +97,7 @@ class BatchPage:
 
 @query
 def job_page(
-    session: Session,
-    wanted: JobFilter,
-    cursor: str | None = None,
-    limit: int = 50,
-    *,
-    most_bytes: int | None = None,
+    session: Session, wanted: JobFilter, cursor: str | None = None, limit: int = 50, *, most_bytes: int | None = None
 ) -> JobPage:
     """A page of at most `limit` jobs from a cursor on. BadCursor if the cursor belongs to another request.
 
@@ -154,17 +146,15 @@ def batch_page(
 def _orders(session: Session, wanted: JobFilter, order: str | None) -> list[JobOrder]:
     """The orders to read one after the other. A later page goes on in the order of the first."""
     if wanted.batch_id:
-        if wanted.state is not None:
-            return [members_by_status(wanted.batch_id, wanted.state)]
-        return [members(wanted.batch_id)]
+        return [members_of(wanted.batch_id, wanted.state)]
     if wanted.attention and not wanted.text:
-        return [needing_attention()]
+        return [ATTENTION]
     if not wanted.text:
-        return [by_status(status) for status in STATUSES if wanted.state in (None, status)]
+        return [each for status, each in BY_STATUS.items() if wanted.state in (None, status)]
     names = MatchingNames(wanted.text) if len(wanted.text) >= LETTERS else None
     if wanted.state is not None and _is_status_better(session, wanted.state, names, order):
-        return [by_status(wanted.state)]
-    return [names] if names is not None else [by_prefix(wanted.text), newest_first()]
+        return [BY_STATUS[wanted.state]]
+    return [names] if names is not None else [by_prefix(wanted.text), NEWEST]
 
 
 def _is_status_better(session: Session, status: JobStatus, names: MatchingNames | None, order: str | None) -> bool:
@@ -196,10 +186,10 @@ class _Reader:
             if reached is not None:
                 return self._page(cursor_of(order.name, reached))
             place = None
-        return JobPage([job_from(row) for _, row in self._found], None, True)
+        return JobPage([record(Job, row) for _, row in self._found], None, True)
 
     def _page(self, cursor: str) -> JobPage:
-        jobs = [job_from(row) for _, row in self._found[: self._limit]]
+        jobs = [record(Job, row) for _, row in self._found[: self._limit]]
         return JobPage(jobs, cursor, len(jobs) == self._asked)
 
     def _read_on(self, order: JobOrder, place: CursorPlace | None) -> CursorPlace | None:
@@ -228,16 +218,8 @@ class _Reader:
 
     def _among(self, order: JobOrder, ids: Sequence[int]) -> list[Row]:
         wanted = self._wanted
-        return self._session.rows(
-            "jobs_among",
-            ids=json_text(ids),
-            status=wanted.state.value if wanted.state is not None else None,
-            attention=None if wanted.attention is None else int(wanted.attention),
-            workflow_id=wanted.workflow_id or None,
-            server=wanted.server or None,
-            job_type=wanted.job_type or None,
-            failure_class=wanted.failure_class or None,
-            text=wanted.text or None,
-            not_beginning=wanted.text if order.name == NEWEST else None,
-            most=self._limit + 1 - len(self._found),
-        )
+        facts = {name: value or None for name, value in vars(wanted).items()}
+        facts |= {"status": wanted.state and wanted.state.value, "attention": wanted.attention}
+        not_beginning = wanted.text if order is NEWEST else None
+        most = self._limit + 1 - len(self._found)
+        return self._session.rows("jobs_among", ids=json_text(ids), not_beginning=not_beginning, most=most, **facts)

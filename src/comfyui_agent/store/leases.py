@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from comfyui_agent.domain.attempts import AttemptId
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retry_policy import Tally
 from comfyui_agent.store.errors import LeaseLost
-from comfyui_agent.store.operation import query, transition
-from comfyui_agent.store.port import Row, Session, number, text, whole_number
+from comfyui_agent.store.operation import Operation, query, statement, transition
+from comfyui_agent.store.port import Row, Session
 from comfyui_agent.store.records import Lease, Leased, Window
+from comfyui_agent.store.rows import record, text
 
 LONGEST_BACKOFF = 24 * 3600.0
 
@@ -40,16 +42,17 @@ def lease_jobs(
     ids = prompt_ids[: max(least, window.size - load["open"])]
     if not ids or load["suspects"] or load["is_halted"]:
         return []
+    query = "next_jobs" if window.batch_id is None else "next_jobs_of_batch"
     leased: list[Leased] = []
     while len(leased) < len(ids):
-        for row in _next(session, window, len(ids) - len(leased)):
+        for row in session.rows(query, **vars(window), most=len(ids) - len(leased)):
             if row["strikes"] and (load["open"] or leased):
                 return leased
             if row["is_serial"] and session.one("turn_is_taken", batch_id=row["batch_id"], server=window.server):
                 session.run("hold_for_turn", batch_id=row["batch_id"])
                 break  # look again, without the other members of that batch
-            if row["is_lost"]:
-                _leave_server(session, row["id"])
+            if row["is_lost"] and session.value("leave_server", id=row["id"]):
+                session.run("strike_job", id=row["id"])  # executed there, it may have brought that server down
             leased.append(_take(session, row["id"], worker, window.server, ids[len(leased)], seconds))
             if row["strikes"]:
                 return leased
@@ -58,58 +61,19 @@ def lease_jobs(
     return leased
 
 
-def _next(session: Session, window: Window, most: int) -> list[Row]:
-    """The next jobs for a server, in order."""
-    facts = {"server": window.server, "is_only": window.is_only, "one_page": window.one_page, "most": most}
-    if window.batch_id is None:
-        return session.rows("next_jobs", **facts)
-    return session.rows("next_jobs_of_batch", batch_id=window.batch_id, **facts)
-
-
-def _leave_server(session: Session, job_id: int) -> None:
-    """Close the run at a lost server. If it was being executed, it may have brought the server down: a strike."""
-    run = session.one("leave_server", id=job_id)
-    if run is not None and run["was_running"]:
-        session.run("strike_job", id=job_id)
-
-
 def _take(session: Session, job_id: int, worker: str, server: str, prompt_id: PromptId, seconds: float) -> Leased:
-    job = session.one("take_job", id=job_id, worker=worker, server=server, prompt_id=prompt_id, seconds=seconds)
+    run = {"server": server, "prompt_id": prompt_id, "worker": worker}
+    job = session.one("take_job", id=job_id, seconds=seconds, **run)
     assert job is not None
-    attempt = session.one(
-        "open_attempt", job_id=job_id, number=job["run_count"], server=server, prompt_id=prompt_id, worker=worker
-    )
-    assert attempt is not None
+    attempt_id = session.value("open_attempt", job_id=job_id, number=job["run_count"], **run)
     session.run("note_started", job_id=job_id)
-    return leased_from(job, attempt["id"])
+    return leased_from(job, attempt_id)
 
 
 def leased_from(job: Row, attempt_id: int) -> Leased:
-    """A lease from the row of its job. People write rows by hand: values of other types are converted."""
-    return Leased(
-        lease=Lease(JobId(job["id"]), job["fence"], AttemptId(attempt_id)),
-        config_name=text(job["config_name"]) or "",
-        job_type=text(job["job_type"]) or "",
-        workflow_id=text(job["workflow_id"]) or "",
-        template_hash=text(job["template_hash"]),
-        inputs=text(job["inputs"]),
-        server=job["server"],
-        prompt_id=job["prompt_id"],
-        tally=Tally(
-            whole_number(job["retries_attempted"]) or 0,
-            whole_number(job["strikes"]) or 0,
-            whole_number(job["retry_limit"]),
-        ),
-        last_failure=text(job["failure_class"]),
-        file_path=text(job["file_path"]),
-        output_node=text(job["output_node"]),
-        timeout_seconds=number(job["timeout_seconds"]),
-        avoids=frozenset((text(job["avoids"]) or "").split()),
-        source=text(job["source"]),
-        digest=text(job["digest"]),
-        pictures=text(job["pictures"]),
-        batch_id=text(job["batch_id"]),
-    )
+    """A lease from the row of its job."""
+    lease = Lease(JobId(job["id"]), job["fence"], AttemptId(attempt_id))
+    return record(Leased, job, lease=lease, tally=record(Tally, job), last_failure=text(job["failure_class"]))
 
 
 @transition
@@ -128,19 +92,17 @@ def _pairs(rows: list[Row]) -> frozenset[tuple[JobId, int]]:
     return frozenset((JobId(row["id"]), row["fence"]) for row in rows)
 
 
-def prove(session: Session, lease: Lease, seconds: float) -> None:
-    """Prolong one lease. LeaseLost if it is no longer this worker's."""
-    if not session.run("prove_lease", id=lease.job_id, fence=lease.fence, seconds=seconds):
+def change_leased(session: Session, query: str, lease: Lease, **values: Any) -> Row:
+    """Change a job by a query that takes its id and fence. LeaseLost if the job is no longer this worker's."""
+    row = session.one(query, id=lease.job_id, fence=lease.fence, **values)
+    if row is None:
         raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
+    return row
 
 
 @transition
 def note_running(session: Session, lease: Lease, seconds: float) -> None:
-    session.run(
-        "note_running", attempt_id=lease.attempt_id, fence=lease.fence, seconds=round(seconds, 3), sent=lease.sent
-    )
+    session.run("note_running", **vars(lease), seconds=round(seconds, 3))
 
 
-@transition
-def release_jobs(session: Session, worker: str) -> int:
-    return session.run("release_jobs", worker=worker)
+release_jobs: Operation[[str], int] = statement("release_jobs", "worker")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from comfyui_agent.store.agent_lock import AgentLock, is_free
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.store.operation import OperationRunner, query, transition
+from comfyui_agent.store.operation import Operation, OperationRunner, query, statement, transition
 from comfyui_agent.store.port import Session
 
 BEAT_SECONDS = 10.0
@@ -26,14 +26,8 @@ def register_agent(session: Session, worker: str, host: str, lock: str) -> None:
     session.run("register_agent", worker=worker, host=host, lock=lock)
 
 
-@transition
-def beat_agent(session: Session, worker: str) -> None:
-    session.run("beat_agent", worker=worker)
-
-
-@transition
-def remove_agent(session: Session, worker: str) -> None:
-    session.run("remove_agent", worker=worker)
+beat_agent: Operation[[str], int] = statement("beat_agent", "worker")
+remove_agent: Operation[[str], int] = statement("remove_agent", "worker")
 
 
 @query

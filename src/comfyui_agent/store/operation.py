@@ -50,3 +50,13 @@ def transition(work: Callable[Concatenate[Session, P], T_co]) -> Operation[P, T_
 
 def command(work: Callable[Concatenate[Session, P], T_co]) -> Operation[P, T_co]:
     return Operation(work, OperationKind.COMMAND)
+
+
+def statement(name: str, *values: str, kind: OperationKind = OperationKind.TRANSITION) -> Operation[..., int]:
+    """An operation that runs one query and returns how many rows it changed. Its arguments are the query's values."""
+
+    def work(session: Session, *given: object) -> int:
+        return session.run(name, **dict(zip(values, given, strict=True)))
+
+    work.__name__ = name
+    return Operation(work, kind)

@@ -7,7 +7,8 @@ and `batch_completed` tells of that.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import Any
 
 from comfyui_agent.domain.attempts import DONE
 from comfyui_agent.domain.events import Event, EventName
@@ -15,13 +16,14 @@ from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.domain.texts import json_text, whole
-from comfyui_agent.store.errors import FileTaken, LeaseLost
+from comfyui_agent.store.errors import FileTaken
 from comfyui_agent.store.event_log import add_event, note_ending
-from comfyui_agent.store.grid_files import holder_of
-from comfyui_agent.store.leases import prove
+from comfyui_agent.store.grids import holder_of
+from comfyui_agent.store.leases import change_leased
 from comfyui_agent.store.operation import query, transition
-from comfyui_agent.store.port import Row, Session, paths_in
+from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Lease
+from comfyui_agent.store.rows import paths_in
 
 LONGEST_TRACE = 32_000
 LONGEST_TEXT = 8_000
@@ -29,11 +31,8 @@ LONGEST_TEXT = 8_000
 
 @transition
 def claim_files(session: Session, lease: Lease, paths: Sequence[str], seconds: float) -> list[str]:
-    """Prove the lease and claim files for the job before they exist. Returns those that it had claimed already.
-
-    FileTaken if one belongs to another job, or to a grid.
-    """
-    prove(session, lease, seconds)
+    """Prove the lease and claim files before they exist. Returns those it had. FileTaken if one is another's."""
+    change_leased(session, "prove_lease", lease, seconds=seconds)
     ours = []
     for path in paths:
         owner = session.one("owner_of_file", path=path)
@@ -76,27 +75,18 @@ def complete_job(session: Session, lease: Lease, outputs: Sequence[str], duratio
     """Record the result of a job. Returns other files of the job that nothing refers to any more."""
     listed = json_text(list(outputs))
     note_ending(session, Event(EventName.JOB_DONE, job_id=lease.job_id), duration=duration, is_timed=True)
-    _changed(session.one("complete_job", **_keys(lease), outputs=listed, duration=duration), lease)
-    session.run("end_attempt", attempt_id=lease.attempt_id, outcome=DONE, error=None, sent=lease.sent)
+    change_leased(session, "complete_job", lease, outputs=listed, duration=duration)
+    session.run("end_attempt", **vars(lease), outcome=DONE, error=None)
     return _disclaim(session, lease.job_id, set(outputs))
 
 
 @transition
 def requeue_job(session: Session, lease: Lease, failure: Failure, again: Retry, *, avoid_server: bool = False) -> None:
     """End a run as failed. The job runs again."""
-    job = session.one(
-        "requeue_job",
-        **_keys(lease),
-        **_error(failure),
-        charged=int(again.charged),
-        strike=int(again.strike),
-        wait=again.after_seconds,
-        avoid=int(avoid_server),
-    )
-    job = _changed(job, lease)
+    facts = {"charged": again.charged, "strike": again.strike, "wait": again.after_seconds, "avoid": avoid_server}
+    job = change_leased(session, "requeue_job", lease, **_error(failure), **facts)
     _end_attempt(session, lease, failure)
-    event = Event(EventName.JOB_RETRY, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
-    add_event(session, event, **_where(job))
+    add_event(session, _event(EventName.JOB_RETRY, lease, failure), **job)
 
 
 @transition
@@ -107,39 +97,29 @@ def wait_for_server(
 
     `executed`: how long the prompt had been executed, 0 if it was not. `is_held`: the job waits for this server alone.
     """
-    job = session.one("wait_for_server", **_keys(lease), **_error(failure), away=round(away, 3), is_held=int(is_held))
-    job = _changed(job, lease)
+    job = change_leased(session, "wait_for_server", lease, **_error(failure), away=round(away, 3), is_held=is_held)
     session.run("note_executed", attempt_id=lease.attempt_id, seconds=round(executed, 3))
-    event = Event(EventName.JOB_RETRY, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
-    add_event(session, event, **_where(job))
+    add_event(session, _event(EventName.JOB_RETRY, lease, failure), **job)
 
 
 @transition
 def fail_job(session: Session, lease: Lease, failure: Failure, over: GiveUp) -> list[str]:
     """End a run and its job as failed. Returns files that were claimed and not delivered."""
     is_poison = over.kind is FailureClass.POISON
-    event = Event(EventName.JOB_FAILED, job_id=lease.job_id, failure_class=over.kind.value, message=failure.message)
-    note_ending(session, event, is_timed=True)
-    job = session.one(
-        "fail_job",
-        **_keys(lease),
-        error_trace=_error(failure)["error_trace"],
-        failure_class=over.kind.value,
-        needs_regeneration=int(over.needs_regeneration),
-        strike=int(is_poison),
-    )
-    job = _changed(job, lease)
+    ending = replace(_event(EventName.JOB_FAILED, lease, failure), failure_class=over.kind.value)
+    note_ending(session, ending, is_timed=True)
+    facts = _error(failure) | {"failure_class": over.kind.value, "strike": is_poison}
+    job = change_leased(session, "fail_job", lease, **facts, needs_regeneration=over.needs_regeneration)
     _end_attempt(session, lease, failure)
     if is_poison:
-        add_event(session, Event(EventName.ALERT_POISON, job_id=lease.job_id, message=failure.message), **_where(job))
+        add_event(session, Event(EventName.ALERT_POISON, job_id=lease.job_id, message=failure.message), **job)
     return undelivered(session, lease.job_id)
 
 
 @transition
 def return_unsent(session: Session, lease: Lease) -> None:
     """Undo a lease of which nothing reached the server. The run is not counted."""
-    if not session.run("unsend_job", **_keys(lease)):
-        raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
+    change_leased(session, "unsend_job", lease)
     session.run("forget_attempt", attempt_id=lease.attempt_id)
 
 
@@ -147,9 +127,8 @@ def return_unsent(session: Session, lease: Lease) -> None:
 def refuse_job(session: Session, lease: Lease, failure: Failure) -> None:
     """Fail a job that cannot be made into a prompt. The run is not counted."""
     return_unsent(session, lease)
-    event = Event(EventName.JOB_FAILED, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
-    note_ending(session, event)
-    _changed(session.one("refuse_job", **_keys(lease), **_error(failure)), lease)
+    note_ending(session, _event(EventName.JOB_FAILED, lease, failure))
+    change_leased(session, "refuse_job", lease, **_error(failure))
 
 
 def undelivered(session: Session, job_id: JobId) -> list[str]:
@@ -169,13 +148,7 @@ def _disclaim(session: Session, job_id: JobId, keep: set[str]) -> list[str]:
 
 def _end_attempt(session: Session, lease: Lease, failure: Failure) -> None:
     facts = {key: _cut(value) for key, value in asdict(failure).items() if value and value is not True}
-    session.run(
-        "end_attempt",
-        attempt_id=lease.attempt_id,
-        outcome=failure.kind.value,
-        error=json_text(facts),
-        sent=lease.sent,
-    )
+    session.run("end_attempt", **vars(lease), outcome=failure.kind.value, error=json_text(facts))
 
 
 def _cut(value: str | tuple[str, ...]) -> str | list[str]:
@@ -192,19 +165,9 @@ def _cut(value: str | tuple[str, ...]) -> str | list[str]:
     return kept[::-1]
 
 
-def _keys(lease: Lease) -> dict[str, int]:
-    return {"id": lease.job_id, "fence": lease.fence}
+def _event(name: EventName, lease: Lease, failure: Failure) -> Event:
+    return Event(name, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
 
 
-def _where(job: Row) -> dict[str, str]:
-    return {"prompt_id": job["prompt_id"], "server": job["server"]}
-
-
-def _error(failure: Failure) -> dict[str, str]:
+def _error(failure: Failure) -> dict[str, Any]:
     return {"error_trace": whole(failure.trace(), LONGEST_TRACE), "failure_class": failure.kind.value}
-
-
-def _changed(row: Row | None, lease: Lease) -> Row:
-    if row is None:
-        raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
-    return row

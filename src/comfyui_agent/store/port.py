@@ -2,74 +2,36 @@
 
 from __future__ import annotations
 
-import json
-import math
+import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
-from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
-TIME_LENGTH = len("2025-08-09 12:30:01.250")
-TIMES_KEPT = 4_096
-"""Times that are remembered as text: lists show the same rows again and again."""
-
-
-@lru_cache(TIMES_KEPT)
-def time_text(moment: datetime) -> str:
-    """A time as people and programs read it: UTC, to the millisecond."""
-    return moment.isoformat(" ", "milliseconds")[:TIME_LENGTH]
-
-
-def text(value: Any) -> str | None:
-    """The text in a column. A time becomes text, as does what someone wrote by hand in another type."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, datetime):
-        return time_text(value)
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-def number(value: Any) -> float | None:
-    return value if isinstance(value, (int, float)) else None
-
-
-def whole_number(value: Any) -> int | None:
-    return int(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-
-
-def paths_in(value: Any) -> tuple[str, ...]:
-    """The paths in `outputs`. Empty if someone wrote something else there."""
-    try:
-        listed = json.loads(value) if value else []
-    except (TypeError, ValueError, RecursionError):
-        return ()
-    return tuple(path for path in listed if isinstance(path, str)) if isinstance(listed, list) else ()
-
-
-def parsed_object(value: Any) -> dict[str, Any]:
-    """The JSON object in a column. Empty if someone wrote something else there."""
-    try:
-        found = json.loads(value) if value else {}
-    except (TypeError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
 class Session(Protocol):
     """One transaction. Queries are known by name; each dialect has its own text of them.
 
-    Times are `datetime` in UTC, in rows and in values. A time that someone wrote by hand and that is none stays text.
+    Times are text in UTC such as `2025-08-09 12:30:01.250`, in rows and in values.
     """
 
     def rows(self, query: str, **values: Any) -> list[Row]: ...
 
-    def one(self, query: str, **values: Any) -> Row | None:
-        """The first row, or None."""
-
     def run(self, query: str, **values: Any) -> int:
         """Run a query. Returns how many rows it changed."""
+
+    def one(self, query: str, **values: Any) -> Row | None:
+        """The first row, or None."""
+        found = self.rows(query, **values)
+        return found[0] if found else None
+
+    def value(self, query: str, **values: Any) -> Any:
+        """The first column of the first row. None if there is no row."""
+        row = self.one(query, **values)
+        return None if row is None else next(iter(row.values()))
 
 
 class Driver(Protocol):
@@ -99,3 +61,18 @@ class Driver(Protocol):
         """Have a function called in the event loop soon after another process has committed."""
 
     async def close(self, *, timeout: float | None = None) -> None: ...
+
+
+def load_queries(folder: Path) -> dict[str, str]:
+    """Every query of the `.sql` files of a folder: a line `-- name: next_jobs`, then the text up to the next such line.
+
+    ValueError if a name occurs twice.
+    """
+    found: dict[str, str] = {}
+    for file in sorted(folder.glob("*.sql")):
+        parts = NAME.split(file.read_text(encoding="utf-8"))
+        for name, text in zip(parts[1::2], parts[2::2], strict=True):
+            if name in found:
+                raise ValueError(f"{file.name}: the query {name} is there twice")
+            found[name] = text.strip()
+    return found

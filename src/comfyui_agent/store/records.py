@@ -69,11 +69,9 @@ class OpenAttempt:
     attempt_worker: str | None
     batch_id: str | None = None
     is_reserved: bool = False
-    """Only an agent for its batch may run it."""
     is_lost: bool = False
     """Its server stopped answering, and the job waits for that one or another."""
     is_worker_dead: bool = False
-    """The worker that holds the job is dead."""
     is_attempt_worker_dead: bool = False
     """The worker that began or last took over the run is dead."""
 
@@ -85,16 +83,13 @@ class OpenAttempt:
 
 @dataclass(frozen=True)
 class Window:
-    """What one server may be given: at most `size` prompts over all agents together.
-
-    `is_only`: there is no other server, so jobs that avoid this one may run on it.
-    """
+    """What one server may be given: at most `size` prompts over all agents together."""
 
     server: str
     size: int
     is_only: bool = False
+    """There is no other server, so jobs that avoid this one may run on it."""
     batch_id: str | None = None
-    """Only jobs of this batch."""
     one_page: bool = False
     """At most one page of each book at a time, over all servers."""
 
@@ -108,7 +103,6 @@ class Counts:
     done: int = 0
     failed: int = 0
     attention: int = 0
-    """Failed jobs that were neither cancelled nor dismissed."""
 
     @property
     def total(self) -> int:

@@ -5,66 +5,35 @@ from __future__ import annotations
 from dataclasses import replace
 
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.leases import leased_from
-from comfyui_agent.store.operation import query, transition
+from comfyui_agent.store.operation import Operation, query, statement, transition
 from comfyui_agent.store.outcomes import undelivered
-from comfyui_agent.store.port import Session, text
+from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Leased, OpenAttempt
+from comfyui_agent.store.rows import record
 
 
 @query
 def open_attempts(session: Session, host: str = "") -> list[OpenAttempt]:
     """Every run without an outcome, oldest first. `host` is the caller's; without it, only heartbeats show life."""
-    return [
-        OpenAttempt(
-            attempt_id=row["attempt_id"],
-            job_id=JobId(row["job_id"]),
-            server=row["server"] or "",
-            prompt_id=row["prompt_id"],
-            worker=row["worker_id"],
-            fence=row["fence"] or 0,
-            status=row["status"] if row["has_job"] else None,
-            has_expired=bool(row["has_expired"]),
-            attempt_worker=row["attempt_worker"],
-            batch_id=text(row["batch_id"]),
-            is_reserved=bool(row["is_reserved"]),
-            is_lost=bool(row["is_lost"]),
-            is_worker_dead=bool(row["is_worker_dead"]),
-            is_attempt_worker_dead=bool(row["is_attempt_worker_dead"]),
-        )
-        for row in session.rows("open_attempts", host=host)
-    ]
+    return [record(OpenAttempt, row) for row in session.rows("open_attempts", host=host)]
 
 
 @transition
 def adopt_attempt(session: Session, attempt: OpenAttempt, worker: str, seconds: float) -> Leased | None:
     """Take over a run that was read before. None if another agent was quicker or the job has changed."""
-    job = session.one(
-        "adopt_job",
-        id=attempt.job_id,
-        fence=attempt.fence,
-        attempt_id=attempt.attempt_id,
-        worker=worker,
-        server=attempt.server,
-        prompt_id=attempt.prompt_id,
-        seconds=seconds,
-    )
+    job = session.one("adopt_job", **vars(attempt) | {"id": attempt.job_id, "worker": worker, "seconds": seconds})
     if job is None:
         return None
-    row = session.one("adopt_attempt", attempt_id=attempt.attempt_id, worker=worker)
-    running = row["running_seconds"] if row else None
+    running = session.value("adopt_attempt", attempt_id=attempt.attempt_id, worker=worker)
     leased = leased_from(job, attempt.attempt_id)
     return replace(leased, is_taken_over=True, previous_worker=attempt.attempt_worker, running_seconds=running)
 
 
 @transition
 def withdraw_attempt(session: Session, attempt: OpenAttempt, words: str = "") -> list[str] | None:
-    """Close a run whose result nobody wants, with words on what became of its prompt.
-
-    Returns the files that were noted for it and never delivered; None if the run was not closed.
-    """
+    """Close a run whose result nobody wants. Returns its claimed and undelivered files; None if it was not closed."""
     error = json_text({"kind": FailureClass.CANCELLED.value, "message": words}) if words else None
     if not session.run("withdraw_attempt", attempt_id=attempt.attempt_id, error=error):
         return None
@@ -76,18 +45,8 @@ def owned_prompts(session: Session) -> frozenset[str]:
     return frozenset(row["prompt_id"] for row in session.rows("owned_prompts"))
 
 
-@transition
-def put_back_unattended(session: Session, host: str) -> int:
-    """Make jobs wait again that are processing without a run at a server and without a living agent."""
-    return session.run("put_back_unattended", host=host)
-
-
-@transition
-def put_back_orphans(session: Session, host: str) -> int:
-    """Make every job wait again whose lease ran out or whose agent is dead. Its prompt is still taken over."""
-    return session.run("put_back_orphans", host=host)
-
-
-@transition
-def recount(session: Session) -> None:
-    session.run("recount")
+put_back_unattended: Operation[[str], int] = statement("put_back_unattended", "host")
+"""Makes jobs wait again that are processing without a run at a server and without a living agent."""
+put_back_orphans: Operation[[str], int] = statement("put_back_orphans", "host")
+"""Makes every job wait again whose lease ran out or whose agent is dead. Its prompt is still taken over."""
+recount: Operation[[], int] = statement("recount")

@@ -8,17 +8,15 @@ from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.server_states import STUCK_REMEDY, LostServer, ServerInState, ServerState, StuckPrompt
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.event_log import add_event
-from comfyui_agent.store.operation import command, query
-from comfyui_agent.store.port import Session, text
+from comfyui_agent.store.operation import Operation, OperationKind, command, query, statement
+from comfyui_agent.store.port import Session
+from comfyui_agent.store.rows import record
 
 
 @query
 def halted_servers(session: Session) -> list[ServerInState]:
     """Every server that people took out of work."""
-    return [
-        ServerInState(row["server"], ServerState(row["state"]), bool(row["has_runs"]))
-        for row in session.rows("halted_servers")
-    ]
+    return [record(ServerInState, row, halt=ServerState(row["state"])) for row in session.rows("halted_servers")]
 
 
 @command
@@ -33,9 +31,7 @@ def drain_server(session: Session, server: str) -> ServerState:
     """Begin to empty a server. An empty one is drained at once."""
     session.run("drain_server", server=server)
     finish_drain(session, server)
-    row = session.one("state_of_server", server=server)
-    assert row is not None
-    return ServerState(row["state"])
+    return ServerState(session.value("state_of_server", server=server))
 
 
 @command
@@ -56,7 +52,7 @@ def resume_server(session: Session, server: str) -> bool:
 @query
 def stuck_prompts(session: Session) -> list[StuckPrompt]:
     """Prompts that do not end, oldest first."""
-    return [StuckPrompt(**{**row, "since": text(row["since"])}) for row in session.rows("stuck_prompts")]
+    return [record(StuckPrompt, row) for row in session.rows("stuck_prompts")]
 
 
 @command
@@ -69,20 +65,16 @@ def note_stuck(session: Session, server: str, prompt_id: str, reason: str) -> bo
     return True
 
 
-@command
-def forget_stuck(session: Session, prompt_id: str) -> None:
-    session.run("forget_stuck", prompt_id=prompt_id)
+forget_stuck: Operation[[str], int] = statement("forget_stuck", "prompt_id", kind=OperationKind.COMMAND)
 
 
 @query
 def is_blocked(session: Session, servers: Collection[str], batch_id: str | None = None) -> bool:
     """Whether all that is left waits for these servers, in one batch if it is named."""
-    row = session.one("is_blocked", servers=json_text(sorted(servers)), batch_id=batch_id)
-    return bool(row and row["blocked"])
+    return bool(session.value("is_blocked", servers=json_text(sorted(servers)), batch_id=batch_id))
 
 
 @query
 def lost_servers(session: Session, batch_id: str | None = None) -> list[LostServer]:
     """Servers that stopped answering and that jobs wait for, in one batch if it is named."""
-    rows = session.rows("lost_servers", batch_id=batch_id)
-    return [LostServer(**{**row, "since": text(row["since"])}) for row in rows]
+    return [record(LostServer, row) for row in session.rows("lost_servers", batch_id=batch_id)]

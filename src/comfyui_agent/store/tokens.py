@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.tokens import IDLE_SECONDS, PROXY, SESSION_SECONDS, LoginSession, Role, Token, proxy_hash
 from comfyui_agent.store.event_log import add_event
-from comfyui_agent.store.operation import query, transition
-from comfyui_agent.store.port import Row, Session, text
+from comfyui_agent.store.operation import Operation, query, statement, transition
+from comfyui_agent.store.port import Session
+from comfyui_agent.store.rows import record, text
 
 MOST_SESSIONS = 200
 """Of one token. The one that was used longest ago is removed."""
@@ -37,7 +38,7 @@ def create_token(
     row = session.one("update_enrolled", **values) if hash_.startswith(PROXY) else None
     row = row or session.one("create_token", name=name, **values)
     assert row is not None
-    return _token(row)
+    return record(Token, row)
 
 
 @transition
@@ -46,7 +47,7 @@ def enrol_user(session: Session, user: str, role: Role, address: str = "") -> To
     is_new = session.run("enrol", name=user, role=role.value, hash=proxy_hash(user)) > 0
     row = session.one("token_by_hash", hash=proxy_hash(user))
     assert row is not None
-    token = _token(row)
+    token = record(Token, row)
     if is_new:
         session.run("close_access")
         words = f"{token.id} ({user}, {role}), whom a proxy logged in"
@@ -58,22 +59,21 @@ def enrol_user(session: Session, user: str, role: Role, address: str = "") -> To
 @query
 def list_tokens(session: Session) -> list[Token]:
     """Every token, oldest first, including revoked and expired ones."""
-    return [_token(row) for row in session.rows("tokens")]
+    return [record(Token, row) for row in session.rows("tokens")]
 
 
 @query
 def token_name(session: Session, token_id: int | None) -> str | None:
     """The name of a token. None if there is no such token."""
-    row = session.one("token_name", id=token_id)
-    return None if row is None else text(row["name"])
+    return text(session.value("token_name", id=token_id))
 
 
 @query
 def read_access(session: Session) -> Access:
-    state = session.one("access_state")
-    sessions = [_login(row) for row in session.rows("sessions", idle=IDLE_SECONDS, longest=SESSION_SECONDS)]
-    known = tuple(_token(row) for row in session.rows("remembered_tokens"))
-    return Access(state is not None, known, {each.hash: each for each in sessions})
+    rows = session.rows("sessions", idle=IDLE_SECONDS, longest=SESSION_SECONDS)
+    known = tuple(record(Token, row) for row in session.rows("remembered_tokens"))
+    is_closed = session.one("access_state") is not None
+    return Access(is_closed, known, {row["hash"]: record(LoginSession, row) for row in rows})
 
 
 @transition
@@ -85,10 +85,7 @@ def revoke_token(session: Session, token_id: int) -> bool:
 
 @transition
 def open_access(session: Session, *, revoke: bool) -> list[Token]:
-    """Let everyone on this machine in without a token. Returns the valid tokens.
-
-    While there are valid tokens, this does nothing unless they may be revoked.
-    """
+    """Let everyone on this machine in, unless there are valid tokens and `revoke` is not set. Returns those tokens."""
     valid = [token for token in list_tokens(session) if token.revoked_at is None]
     if revoke or not valid:
         for query in ("revoke_tokens", "end_sessions", "open_access"):
@@ -102,9 +99,7 @@ def begin_session(session: Session, hash_: str, token_id: int) -> None:
     _prune(session)
 
 
-@transition
-def end_session(session: Session, hash_: str) -> None:
-    session.run("end_session", hash=hash_)
+end_session: Operation[[str], int] = statement("end_session", "hash")
 
 
 @transition
@@ -119,21 +114,3 @@ def note_uses(session: Session, uses: Iterable[tuple[int, str]]) -> None:
 
 def _prune(session: Session) -> None:
     session.run("prune_sessions", idle=IDLE_SECONDS, longest=SESSION_SECONDS, most=MOST_SESSIONS)
-
-
-def _token(row: Row) -> Token:
-    return Token(
-        id=row["id"],
-        name=text(row["name"]) or "",
-        role=Role(row["role"]),
-        hash=text(row["hash"]) or "",
-        created_at=text(row["created_at"]) or "",
-        is_shared=bool(row["is_shared"]),
-        expires_at=text(row["expires_at"]),
-        last_used_at=text(row["last_used_at"]),
-        revoked_at=text(row["revoked_at"]),
-    )
-
-
-def _login(row: Row) -> LoginSession:
-    return LoginSession(text(row["hash"]) or "", row["token_id"], text(row["ends_at"]) or "")

@@ -10,8 +10,8 @@ from comfyui_agent.comfy.server_names import name_of
 from comfyui_agent.domain.attempts import DONE, Attempt
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import parsed
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from comfyui_agent import __version__
 from comfyui_agent.comfy.server_names import name_of
 from comfyui_agent.domain.badges import BADGES, SERVER_MARKS, WITHOUT_ATTENTION
 from comfyui_agent.domain.pace import duration_of, rate_of
-from comfyui_agent.domain.rows import parsed as parsed_json
 from comfyui_agent.domain.texts import attention, counted, whole
+from comfyui_agent.domain.texts import parsed as parsed_json
 from comfyui_agent.web.outputs import version_of
 from comfyui_agent.web.screens import Fragment, Screen, View
 

@@ -13,8 +13,8 @@ from fastapi import Header
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from comfyui_agent.domain.idempotency import Begun, Busy, Different, Repeated, TakenOver
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.idempotency import Begun, Busy, Different, Repeated, TakenOver
 from comfyui_agent.store.liveness import bury_dead
 from comfyui_agent.usecases.errors import UseCaseError
 from comfyui_agent.web.access import Caller

@@ -24,7 +24,7 @@ from comfyui_agent.domain.texts import printable, whole
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.store.gauges import Gauges
+from comfyui_agent.store.overview import Gauges
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.fleet_view import FleetView
 

@@ -17,11 +17,7 @@ import pytest
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store, version_of
 from comfyui_agent.store.errors import (
-    DatabaseCorrupt,
-    DatabaseReadOnly,
-    DatabaseTooNew,
     DatabaseUnusable,
-    NotADatabase,
     StoreError,
 )
 from comfyui_agent.store.sqlite.migrator import NEWEST
@@ -107,7 +103,7 @@ async def test_a_copy_elsewhere_has_another_name(path: Path, tmp_path: Path) -> 
 def test_a_newer_version_is_refused(path: Path) -> None:
     in_the_shell(path, f"PRAGMA user_version = {NEWEST + 1}")
     before = fingerprints(path.parent)
-    words = refused(path, DatabaseTooNew)
+    words = refused(path, DatabaseUnusable)
     assert f"version {NEWEST + 1}" in words
     assert f"up to {NEWEST}" in words
     assert str(path) in words
@@ -120,7 +116,7 @@ def test_a_newer_version_is_refused(path: Path) -> None:
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
-    assert "is not a database" in refused(path, NotADatabase)
+    assert "is not a database" in refused(path, DatabaseUnusable)
     assert path.read_bytes() == content
     assert list(tmp_path.iterdir()) == [path]
 
@@ -139,7 +135,7 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_was(tmp_path: P
     path = tmp_path / "theirs.db"
     in_the_shell(path, made_with)
     before = fingerprints(tmp_path)
-    assert "another program" in refused(path, NotADatabase)
+    assert "another program" in refused(path, DatabaseUnusable)
     assert fingerprints(tmp_path) == before
     assert in_the_shell(path, "PRAGMA journal_mode") == [{"journal_mode": "delete"}]
 
@@ -149,7 +145,7 @@ def test_a_database_whose_first_page_is_rubbish_is_said_to_be_corrupt(path: Path
         file.seek(100)
         file.write(b"\xa5" * 3900)
     before = fingerprints(path.parent)
-    assert "restore a copy" in refused(path, DatabaseCorrupt)
+    assert "restore a copy" in refused(path, DatabaseUnusable)
     assert fingerprints(path.parent) == before
 
 
@@ -159,7 +155,7 @@ async def test_pages_that_turn_to_rubbish_are_said_to_be_corrupt_and_not_believe
         for page in range(1, pages):
             file.seek(page * 4096)
             file.write(b"\xa5" * 4096)
-    with pytest.raises(DatabaseCorrupt, match="is corrupt"):
+    with pytest.raises(DatabaseUnusable, match="is corrupt"):
         await submit_another(path)
 
 
@@ -173,7 +169,7 @@ async def submit_another(path: Path) -> None:
 
 def test_a_database_that_was_cut_short_is_said_to_be_corrupt(path: Path) -> None:
     os.truncate(path, 4096 + 100)
-    assert "is corrupt" in refused(path, DatabaseCorrupt)
+    assert "is corrupt" in refused(path, DatabaseUnusable)
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
@@ -211,14 +207,14 @@ def test_what_may_only_be_read_is_refused(path: Path, what: str) -> None:
         command = [sys.executable, "-c", OPEN_AS_SOMEBODY_ELSE, str(theirs)]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert (answer.returncode, answer.stderr) == (0, "")
-        assert answer.stdout.startswith(f"{DatabaseReadOnly.__name__}: the database {theirs} is read-only")
+        assert answer.stdout.startswith(f"{DatabaseUnusable.__name__}: the database {theirs} is read-only")
         assert answer.stdout.count("\n") == 1
         assert fingerprints(theirs.parent) == before
 
 
 async def test_a_database_that_was_refused_is_not_kept_open(path: Path) -> None:
     in_the_shell(path, f"PRAGMA user_version = {NEWEST + 1}")
-    refused(path, DatabaseTooNew)
+    refused(path, DatabaseUnusable)
     in_the_shell(path, f"PRAGMA journal_mode = delete; PRAGMA user_version = {NEWEST}")
     store = open_store(path)
     assert (await lease_one(store)).config_name == "knight.yaml"

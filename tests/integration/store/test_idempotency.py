@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.domain.idempotency import Beginning, Begun, Busy, Different, Repeated, TakenOver
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.idempotency import Beginning, Begun, Busy, Different, Repeated, TakenOver
 from comfyui_agent.store.store import Store
 from support.stores import HOST, Database, SqliteDatabase, register
 

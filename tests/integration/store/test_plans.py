@@ -17,6 +17,7 @@ from comfyui_agent.store import (
     batch_endings,
     batches,
     bursts,
+    grids,
     job_commands,
     job_pages,
     job_queries,
@@ -31,9 +32,8 @@ from comfyui_agent.store.cursors import CursorPlace, cursor_of
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Leased, Window
-from comfyui_agent.store.sqlite.brief import add_brief_views
 from comfyui_agent.store.sqlite.migrator import MIGRATIONS
-from comfyui_agent.store.sqlite.session import QUERIES
+from comfyui_agent.store.sqlite.session import QUERIES, add_brief_views
 from comfyui_agent.store.store import Store
 from support.batched import FOX, queue
 from support.stores import HOST, LEASE_SECONDS, SERVER, WORKER, Database, broken, lease, lease_one
@@ -43,7 +43,7 @@ WHOLE_TABLE = re.compile(r"SCAN (jobs|attempts|events|files|templates)\b(?! USIN
 SMALL_INDEXES = ("idx_jobs_next", "idx_jobs_attention", "idx_attempts_open", "idx_attempts_at_server")
 """What a scan may go through: it ends at a limit, or holds no more than the windows of the servers."""
 RARE = (  # noqa: SIM905 - a list of words
-    "recount check_pages wrong_counts largest_jobs unused_templates remove_unused_templates kept_pictures"
+    "recount check_pages wrong_counts largest_jobs bytes_of_unused_templates remove_unused_templates kept_pictures"
 ).split()
 
 
@@ -159,7 +159,7 @@ async def test_what_waits_in_front_costs_a_lease_nothing(store: Store, database:
         "lease of a batch": lambda session: lease_some(session, "reserved"),
         "idle": job_queries.is_queue_idle,
         "batch idle": lambda session: batches.is_batch_idle(session, FOX),
-        "grids": lambda session: batches.claim_grid(session, WORKER, HOST, None),
+        "grids": lambda session: grids.claim_grid(session, WORKER, HOST, None),
         "filling": lambda session: batches.discard_unfinished(session, HOST),
         "recovery": recovery.open_attempts,
         "cancel": lambda session: job_commands.cancel_jobs(session, queued),
@@ -181,7 +181,7 @@ async def test_one_member_of_a_large_batch_costs_no_more_than_one_of_a_small(sto
         "requeue": lambda session: outcomes.requeue_job(session, leased.lease, broken(), Retry(0.0, charged=True)),
         "refuse": lambda session: outcomes.refuse_job(session, leased.lease, broken()),
         "cancel": lambda session: job_commands.cancel_jobs(session, [leased.lease.job_id]),
-        "wish": lambda session: batches.resubmit(session, done.lease.job_id, None, avoid_cache=False),
+        "wish": lambda session: batches.resubmit_jobs(session, [(done.lease.job_id, None)]),
         "clock": lambda session: batch_endings.tick_batches(session, [FOX], 10.0, 60.0),
         "idle": lambda session: batches.is_batch_idle(session, FOX),
         "turns": batches.free_turns,

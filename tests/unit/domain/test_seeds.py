@@ -6,9 +6,7 @@ from comfyui_agent.domain.seeds import SEEDS, draw_seeds
 
 
 def test_no_two_seeds_are_the_same() -> None:
-    drawn = iter([5, 5, SEEDS - 1, 5, 9])
-    found = draw_seeds(3, lambda size: b"".join(next(drawn).to_bytes(4, "little") for _ in range(size // 4)))
-    assert found == [5, SEEDS - 1, 9]
+    assert len(set(draw_seeds(100_000))) == 100_000
 
 
 def test_seeds_are_random_and_fit_every_node() -> None:

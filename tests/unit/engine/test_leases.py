@@ -11,7 +11,7 @@ from comfyui_agent.domain.attempts import AttemptId
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.recorder import Recorder
-from comfyui_agent.store.errors import DatabaseCorrupt, DatabaseFull
+from comfyui_agent.store.errors import DatabaseFull, DatabaseUnusable
 from comfyui_agent.store.records import Lease
 from support.engine import FakeClock
 from support.stores import ScriptedStore, SqliteClock
@@ -97,9 +97,9 @@ async def test_a_job_that_someone_else_has_is_lost_once(holder: Holder) -> None:
 
 
 async def test_a_database_that_needs_a_person_ends_the_keeping(holder: Holder) -> None:
-    holder.store.error = DatabaseCorrupt("corrupt")
+    holder.store.error = DatabaseUnusable("corrupt")
     task = await holder.keep(1)
-    with pytest.raises(DatabaseCorrupt):
+    with pytest.raises(DatabaseUnusable):
         await task
 
 

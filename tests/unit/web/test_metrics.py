@@ -24,7 +24,7 @@ from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.errors import DatabaseAway
-from comfyui_agent.store.gauges import Gauges
+from comfyui_agent.store.overview import Gauges
 from comfyui_agent.store.records import Counts, Window
 from comfyui_agent.web import metrics as module
 from comfyui_agent.web.metrics import Metrics

@@ -21,7 +21,7 @@ from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store.errors import DatabaseAway
-from comfyui_agent.store.gauges import Gauges
+from comfyui_agent.store.overview import Gauges
 from comfyui_agent.store.records import Counts
 from comfyui_agent.web import probes
 from comfyui_agent.web.access import Caller

@@ -12,7 +12,7 @@ from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel
 
 from comfyui_agent.config.validation import Complaint, Complaints
-from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, NotADatabase
+from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, DatabaseUnusable
 from comfyui_agent.usecases.errors import Invalid, NotAllowed, NotFound, NotPossible, TooLarge, UseCaseError
 from comfyui_agent.web import problems
 from comfyui_agent.web.problems import (
@@ -102,7 +102,7 @@ def test_what_is_wrong_with_a_wish_is_said_key_by_key_the_first_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "passes"), [(DatabaseAway("x"), True), (DatabaseFull("x"), True), (NotADatabase("x"), False)]
+    ("error", "passes"), [(DatabaseAway("x"), True), (DatabaseFull("x"), True), (DatabaseUnusable("x"), False)]
 )
 def test_a_database_that_is_away_for_a_moment_is_told_from_one_that_needs_a_person(error: Any, passes: bool) -> None:
     problem = problem_of(error, Request({"type": "http"}))

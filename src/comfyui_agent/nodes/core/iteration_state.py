@@ -11,7 +11,7 @@ from copy import deepcopy
 from typing import Any
 
 from comfyui_agent.domain.batches import mint_batch_id
-from comfyui_agent.domain.prompts import mint_prompt_ids, natural_order
+from comfyui_agent.domain.prompts import mint_prompt_id, natural_order
 from comfyui_agent.nodes.core.batch_state import (
     LOG,
     BatchState,
@@ -86,7 +86,7 @@ class IterationStateManager:
         combinations = plan.combinations
         batch_id = mint_batch_id(plan.name, "batch")
         batch = BatchState(batch_id, len(combinations), combinations, plan.name, combinations.mode.value)
-        batch.prompt_ids = list(mint_prompt_ids(batch.total))
+        batch.prompt_ids = [mint_prompt_id() for _ in range(batch.total)]
         if json_data.get("prompt_id"):
             batch.prompt_ids[0] = str(json_data["prompt_id"])
         batch.grid_options, batch.sources, batch.reporters = dict(plan.grid_options), dict(plan.sources), plan.reporters

@@ -10,18 +10,15 @@ import apsw
 from comfyui_agent.domain.sizes import megabytes
 from comfyui_agent.store.errors import DatabaseFull
 from comfyui_agent.store.records import Compacted
-from comfyui_agent.store.sqlite.connection import Patience, connect, in_our_words
+from comfyui_agent.store.sqlite.connection import Patience, connect, in_our_words, log_bytes
 from comfyui_agent.store.sqlite.session import SqliteSession
 
 OPERATIONS = 100_000
 
 
 def compact_file(path: Path, wait: Patience) -> Compacted:
-    """Compact a database that nobody uses. If this is interrupted, the database stays as it was.
-
-    DatabaseFull if there is no room for a second copy.
-    """
-    before = _bytes(path)
+    """Compact a database that nobody uses. Interrupted, it stays as it was. DatabaseFull if there is no room."""
+    before = path.stat().st_size + log_bytes(path)
     try:
         database = connect(path, wait=wait, create=False)
         try:
@@ -38,9 +35,4 @@ def compact_file(path: Path, wait: Patience) -> Compacted:
             database.close()
     except apsw.Error as error:
         raise in_our_words(error, path) from None
-    return Compacted(before, _bytes(path), templates)
-
-
-def _bytes(path: Path) -> int:
-    log = path.with_name(f"{path.name}-wal")
-    return path.stat().st_size + (log.stat().st_size if log.exists() else 0)
+    return Compacted(before, path.stat().st_size + log_bytes(path), templates)

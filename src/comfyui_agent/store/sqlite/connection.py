@@ -9,15 +9,7 @@ from pathlib import Path
 
 import apsw
 
-from comfyui_agent.store.errors import (
-    DatabaseAway,
-    DatabaseCorrupt,
-    DatabaseFull,
-    DatabaseReadOnly,
-    DatabaseUnusable,
-    NotADatabase,
-    StoreError,
-)
+from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, DatabaseUnusable, StoreError
 
 WAL_KEPT_BYTES = 4 * 1024 * 1024
 SHORTEST_PAUSE, FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.004, 0.1
@@ -37,10 +29,7 @@ def connect(
     vfs: str | None = None,
     create: bool = True,
 ) -> apsw.Connection:
-    """A connection whose commits are durable. While another process writes, `wait` decides whether to wait.
-
-    `vet` checks the database before anything in it is changed.
-    """
+    """A connection whose commits are durable. `wait` decides whether to wait for other writers, `vet` checks first."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     database = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=200)
     try:
@@ -101,22 +90,28 @@ def in_our_words(error: apsw.Error, path: Path) -> StoreError:
         case apsw.FullError():
             return DatabaseFull(f"no room for the database {path}: free space on its disk")
         case apsw.ReadOnlyError():
-            return DatabaseReadOnly(f"the database {path} is read-only: make the file and its folder writable")
+            return DatabaseUnusable(f"the database {path} is read-only: make the file and its folder writable")
         case apsw.NotADBError():
-            return NotADatabase(f"{path} is not a database: move it away or name another file")
+            return DatabaseUnusable(f"{path} is not a database: move it away or name another file")
         case apsw.CorruptError():
-            return DatabaseCorrupt(f"the database {path} is corrupt: restore a copy, or try `sqlite3 {path} .recover`")
+            return DatabaseUnusable(f"the database {path} is corrupt: restore a copy, or try `sqlite3 {path} .recover`")
         case apsw.CantOpenError():
-            return DatabaseUnusable(f"the database {path} cannot be opened: {reason_of(path)}")
+            return DatabaseUnusable(f"the database {path} cannot be opened: {_reason_of(path)}")
         case apsw.IOError():
             return DatabaseFull(f"the disk of the database {path} fails ({error}): see to the disk")
         case apsw.PermissionsError() | apsw.AuthError():
-            return DatabaseReadOnly(f"the database {path} may not be used: make the file and its folder writable")
+            return DatabaseUnusable(f"the database {path} may not be used: make the file and its folder writable")
         case _:
             return DatabaseUnusable(f"the database {path} does not work: {error}")
 
 
-def reason_of(path: Path) -> str:
+def log_bytes(path: Path) -> int:
+    """The size of the write-ahead log of a database."""
+    log = path.with_name(f"{path.name}-wal")
+    return log.stat().st_size if log.exists() else 0
+
+
+def _reason_of(path: Path) -> str:
     if path.is_dir():
         return "it is a folder; name a file"
     if not path.parent.is_dir():

@@ -17,15 +17,14 @@ from comfyui_agent.pools import Pool
 from comfyui_agent.store.errors import DatabaseUnusable, StoreClosed
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.sqlite import migrator
-from comfyui_agent.store.sqlite.brief import add_brief_views
-from comfyui_agent.store.sqlite.connection import connect, in_our_words
-from comfyui_agent.store.sqlite.session import SqliteSession
+from comfyui_agent.store.sqlite.connection import connect, in_our_words, log_bytes
+from comfyui_agent.store.sqlite.session import SqliteSession, add_brief_views
 from comfyui_agent.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 
 READ_PATIENCE = 10.0
-HEADER = 100
+HEADER, MAGIC = 100, b"SQLite format 3\0"
 BUSY_MS = 2_000
 
 
@@ -45,20 +44,16 @@ class SqliteDriver:
     def open(
         cls, path: Path, *, create: bool = True, vfs: str | None = None, give_up: Callable[[], bool] = lambda: False
     ) -> SqliteDriver:
-        """Open a database and bring it to the newest version. DatabaseUnusable if that is not possible.
-
-        With `create`, a database that cannot be written is refused at once.
-        """
+        """Open a database and bring it to the newest version. With `create`, it must be writable."""
         find_or_make_room(path, create)
         with _our_words(path):
-            writer = Writer(
-                partial(connect, path, vet=vet(path), vfs=vfs, create=create), partial(in_our_words, path=path), give_up
-            )
+            opened = partial(connect, path, vet=partial(migrator.refuse_strangers, path=path), vfs=vfs, create=create)
+            writer = Writer(opened, partial(in_our_words, path=path), give_up)
             try:
                 migrator.migrate(writer.database)
                 add_brief_views(writer.database)
-                if create:
-                    _check_writable(writer.database)
+                if create:  # opening a read-only file raises nothing: do so now rather than at the first job
+                    writer.database.execute("BEGIN IMMEDIATE; ROLLBACK")
                 reader = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vfs=vfs, create=False)
                 add_brief_views(reader)
             except BaseException:
@@ -79,8 +74,7 @@ class SqliteDriver:
 
     @property
     def log_bytes(self) -> int:
-        log = self.path.with_name(f"{self.path.name}-wal")
-        return log.stat().st_size if log.exists() else 0
+        return log_bytes(self.path)
 
     async def write(self, work: Callable[[Session], T]) -> T:
         result: T = await self._writer.write(work)
@@ -97,18 +91,13 @@ class SqliteDriver:
 
     def _read(self, work: Callable[[Session], T]) -> T:
         try:
-            with self._snapshot():
+            self._reader.execute("BEGIN")
+            try:
                 return work(self._reading)
+            finally:
+                self._reader.execute("COMMIT")
         except apsw.Error as error:
             raise in_our_words(error, self.path) from None
-
-    @contextlib.contextmanager
-    def _snapshot(self) -> Iterator[None]:
-        self._reader.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._reader.execute("COMMIT")
 
     def on_change(self, call: Callable[[], None]) -> None:
         self._writer.on_change(asyncio.get_running_loop(), call)
@@ -130,7 +119,8 @@ def migrate_file(path: Path) -> tuple[int, int]:
     """Make a database or bring it up to date. Returns its version before and after."""
     find_or_make_room(path, create=True)
     with _our_words(path):
-        database = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vet=vet(path))
+        vet = partial(migrator.refuse_strangers, path=path)
+        database = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vet=vet)
         try:
             return migrator.migrate(database)
         finally:
@@ -139,23 +129,14 @@ def migrate_file(path: Path) -> tuple[int, int]:
 
 def version_of_file(path: Path) -> int:
     """The version of a database. If its log is empty, it is read from the file: opening may change the file."""
-    log = path.with_name(f"{path.name}-wal")
     try:
-        if log.exists() and log.stat().st_size:  # the newest version may be written there only
-            return _version_in_use(path)
+        if not log_bytes(path):  # otherwise the newest version may be written there only
+            with path.open("rb") as file:
+                head = file.read(HEADER)
+            # If it is something else, opening it raises the right error.
+            return int.from_bytes(head[60:64], "big") if head.startswith(MAGIC) else migrator.NEWEST
     except OSError as error:
         raise DatabaseUnusable(f"the database {path} cannot be read: {error.strerror}") from None
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEADER)
-    except OSError as error:
-        raise DatabaseUnusable(f"the database {path} cannot be read: {error.strerror}") from None
-    if not head.startswith(b"SQLite format 3\0"):
-        return migrator.NEWEST  # opening it raises the right error
-    return int.from_bytes(head[60:64], "big")
-
-
-def _version_in_use(path: Path) -> int:
     with _our_words(path):
         database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
@@ -163,10 +144,6 @@ def _version_in_use(path: Path) -> int:
             return migrator.version_of(database)
         finally:
             database.close()
-
-
-def vet(path: Path) -> Callable[[apsw.Connection], None]:
-    return partial(migrator.refuse_strangers, path=path)
 
 
 @contextlib.contextmanager
@@ -189,8 +166,3 @@ def find_or_make_room(path: Path, create: bool) -> None:
             raise DatabaseUnusable(f"there is no database {path}: `e3 execute` makes one")
     except OSError as error:
         raise DatabaseUnusable(f"the folder {path.parent} cannot be made: {error.strerror}") from None
-
-
-def _check_writable(database: apsw.Connection) -> None:
-    """Raise now rather than at the first job: opening a read-only file raises nothing."""
-    database.execute("BEGIN IMMEDIATE; ROLLBACK")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from comfyui_agent.store.errors import DatabaseTooNew, NotADatabase
+from comfyui_agent.store.errors import DatabaseUnusable
 
 MIGRATIONS = {int(file.name[:4]): file for file in sorted((Path(__file__).parent / "migrations").glob("*.sql"))}
 NEWEST = max(MIGRATIONS)
@@ -25,24 +25,25 @@ ADDED = frozenset(
 
 
 def version_of(database: apsw.Connection) -> int:
-    version: int = database.execute("PRAGMA user_version").get
-    return version
+    return int(database.pragma("user_version"))
 
 
 def migrate(database: apsw.Connection) -> tuple[int, int]:
     """Apply missing migrations. Returns the versions before and after. Several processes may do this at once."""
     before = version_of(database)
     while version_of(database) < NEWEST:
-        _apply_next(database)
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            number = version_of(database) + 1  # another process may have been quicker
+            if number <= NEWEST:
+                database.execute(MIGRATIONS[number].read_text(encoding="utf-8"))
+                database.execute(f"PRAGMA user_version = {number}; PRAGMA application_id = {OURS}")
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:  # a full disk has rolled back already
+                database.execute("ROLLBACK")
+            raise
     return before, NEWEST
-
-
-def _apply_next(database: apsw.Connection) -> None:
-    with _immediate(database):
-        number = version_of(database) + 1  # another process may have been quicker
-        if number <= NEWEST:
-            database.execute(MIGRATIONS[number].read_text(encoding="utf-8"))
-            database.execute(f"PRAGMA user_version = {number}; PRAGMA application_id = {OURS}")
 
 
 def refuse_strangers(database: apsw.Connection, path: Path) -> None:
@@ -50,34 +51,20 @@ def refuse_strangers(database: apsw.Connection, path: Path) -> None:
     database.execute("BEGIN")  # one snapshot: another process may be migrating it
     try:
         version = version_of(database)
-        application: int = database.execute("PRAGMA application_id").get
+        application = database.pragma("application_id")
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         columns = {row[1] for row in database.execute("PRAGMA table_info(jobs)")}
     finally:
         if database.in_transaction:
             database.execute("ROLLBACK")
     if version > NEWEST:
-        raise DatabaseTooNew(
+        raise DatabaseUnusable(
             f"the database {path} has version {version}, this E3 knows up to {NEWEST}: install the newer E3 again"
         )
     if application == OURS:
         return
     if version or application or (tables and not columns >= DOCUMENTED):
-        raise NotADatabase(f"{path} is a database of another program: name another file")
+        raise DatabaseUnusable(f"{path} is a database of another program: name another file")
     taken = sorted(columns & ADDED)
     if taken:
-        raise NotADatabase(f"{path} has a column jobs.{taken[0]} of its own, which E3 adds: rename it first")
-
-
-class _immediate:  # noqa: N801 - reads as a word of the with statement
-    def __init__(self, database: apsw.Connection) -> None:
-        self._database = database
-
-    def __enter__(self) -> None:
-        self._database.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._database.execute("COMMIT")
-        elif self._database.in_transaction:  # a full disk has rolled back already
-            self._database.execute("ROLLBACK")
+        raise DatabaseUnusable(f"{path} has a column jobs.{taken[0]} of its own, which E3 adds: rename it first")

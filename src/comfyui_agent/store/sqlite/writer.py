@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import apsw
@@ -28,10 +28,6 @@ DISK_TROUBLE = (apsw.FullError, apsw.IOError, apsw.CorruptError)
 """After these the whole transaction is in doubt."""
 
 
-class _Failed(Exception):
-    """One of several calls in a transaction failed."""
-
-
 @dataclass
 class Call:
     """The work of one caller, and its future."""
@@ -39,7 +35,7 @@ class Call:
     work: Callable[[SqliteSession], Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
-    result: Any = field(default=None)
+    result: Any = None
     error: Exception | None = None
 
     def settle(self) -> None:
@@ -66,21 +62,16 @@ class Writer:
         self._give_up = give_up
         self._give_up_at = math.inf
         self._said_locked = False
-        self._found_no_text = False
         self._ended = threading.Event()
         self._listeners: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
-        self._database = connect(wait=self._is_patient)
-        self.session = SqliteSession(self._database)
-        self._version = self._data_version()
+        self.database = connect(wait=self._is_patient)
+        """For others only before the thread runs."""
+        self.session = SqliteSession(self.database)
+        self._version = self.database.pragma("data_version")
         self._looked_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="e3-writer", daemon=True)
         self.commits = 0
         self.changes = 0
-
-    @property
-    def database(self) -> apsw.Connection:
-        """Only for opening, before the thread runs."""
-        return self._database
 
     def start(self) -> None:
         self._thread.start()
@@ -125,7 +116,7 @@ class Writer:
                 self._look_for_changes()
         finally:
             with contextlib.suppress(apsw.Error):
-                self._database.close()
+                self.database.close()
             self._refuse_the_rest()
             self._ended.set()
 
@@ -149,15 +140,17 @@ class Writer:
 
         If one fails, all are undone and run again, each in a savepoint: failures are rare, and savepoints cost time.
         """
-        before = self._database.total_changes()
+        before = self.database.total_changes()
         try:
             try:
-                self._transact(calls, self._plainly)
-            except _Failed:
+                self._transact(calls)
+            except DISK_TROUBLE:
+                raise
+            except Exception as error:  # noqa: BLE001 - the next round shows whose it is
                 self._roll_back()
-                self._transact(calls, self._apart, first=self.session.mend_texts if self._found_no_text else None)
+                self._transact(calls, are_apart=True, mends_texts=isinstance(error, UnicodeDecodeError))
             self.commits += 1
-            self.changes += self._database.total_changes() != before
+            self.changes += self.database.total_changes() != before
         except Exception as error:  # noqa: BLE001 - whatever it was, each caller is told
             self._roll_back()
             failure = self._translate(error) if isinstance(error, apsw.Error) else error
@@ -165,45 +158,37 @@ class Writer:
                 call.error, call.result = call.error or failure, None
         self._tell(calls)
 
-    def _transact(
-        self, calls: list[Call], run: Callable[[Call], None], first: Callable[[], None] | None = None
-    ) -> None:
+    def _transact(self, calls: list[Call], *, are_apart: bool = False, mends_texts: bool = False) -> None:
         done = 0
-        self._database.execute("BEGIN IMMEDIATE")
-        if first is not None:
-            first()
+        self.database.execute("BEGIN IMMEDIATE")
+        if mends_texts:
+            self.session.mend_texts()
         while done < len(calls):
             for call in calls[done:]:
-                run(call)
+                if are_apart:
+                    self._run_apart(call)
+                else:
+                    call.result = call.work(self.session)
                 done += 1
             self._more(calls)
-        self._database.execute("COMMIT")
+        self.database.execute("COMMIT")
 
-    def _plainly(self, call: Call) -> None:
-        try:
-            call.result = call.work(self.session)
-        except DISK_TROUBLE:
-            raise
-        except Exception as error:
-            self._found_no_text = isinstance(error, UnicodeDecodeError)
-            raise _Failed from error
-
-    def _apart(self, call: Call) -> None:
+    def _run_apart(self, call: Call) -> None:
         """Run a call in a savepoint: its failure undoes its own changes only."""
-        self._database.execute("SAVEPOINT call")
+        self.database.execute("SAVEPOINT call")
         try:
             call.result = call.work(self.session)
         except DISK_TROUBLE:
             raise
         except Exception as error:  # noqa: BLE001 - it is told to whoever asked
-            self._database.execute("ROLLBACK TO call")
+            self.database.execute("ROLLBACK TO call")
             call.error = self._translate(error) if isinstance(error, apsw.Error) else error
-        self._database.execute("RELEASE call")
+        self.database.execute("RELEASE call")
 
     def _roll_back(self) -> None:
         with contextlib.suppress(apsw.Error):
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
+            if self.database.in_transaction:
+                self.database.execute("ROLLBACK")
 
     def _tell(self, calls: list[Call]) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[Call]] = {}
@@ -213,10 +198,6 @@ class Writer:
             with contextlib.suppress(RuntimeError):  # that loop has ended
                 loop.call_soon_threadsafe(_settle_all, waiting)
 
-    def _data_version(self) -> int:
-        version: int = self._database.execute("PRAGMA data_version").get
-        return version
-
     def _look_for_changes(self) -> None:
         """Call the listeners if another process has committed since the last look."""
         now = time.monotonic()
@@ -224,7 +205,7 @@ class Writer:
             return
         self._looked_at = now
         try:
-            version = self._data_version()
+            version = self.database.pragma("data_version")
         except apsw.Error:
             return
         if version != self._version:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from comfyui_agent.batches.books import BookFile
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
-from comfyui_agent.domain.rows import parsed
+from comfyui_agent.domain.texts import parsed
 from comfyui_agent.store import operations as ops
 from comfyui_agent.usecases.books import RequestedBook, queue_book, read_book, regenerate_pages
 from comfyui_agent.web.api.batches import page_of_batches

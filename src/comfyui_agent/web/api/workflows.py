@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 
-from comfyui_agent.config.workflow_places import describe
+from comfyui_agent.config.workflows import describe
 from comfyui_agent.web.api.models import WorkflowList, WorkflowWhole
 from comfyui_agent.web.api.parameters import PREFIX, Here, User
 from comfyui_agent.web.openapi import problems

@@ -6,8 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from comfyui_agent.config.workflow_places import names_of, open_places
-from comfyui_agent.config.workflows import Workflow
+from comfyui_agent.config.workflows import Workflow, names_of, open_places
 from comfyui_agent.domain.binding import TOKEN, Place
 from comfyui_agent.domain.kinds import job_type_of
 from comfyui_agent.domain.placement import NoSuchPlace

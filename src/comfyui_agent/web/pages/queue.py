@@ -6,9 +6,8 @@ from typing import Any
 
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import attention
+from comfyui_agent.domain.texts import attention, parsed
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.records import Counts

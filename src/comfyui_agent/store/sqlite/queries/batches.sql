@@ -76,6 +76,10 @@ SELECT * FROM jobs WHERE batch_id = :id AND (batch_index, id) > (:after, :after_
 SELECT * FROM brief_jobs
 WHERE batch_id = :id AND (batch_index, id) > (:after, :after_id) ORDER BY batch_index, id LIMIT :most;
 
+-- name: brief_members_at
+SELECT brief_jobs.* FROM json_each(:indexes) AS listed CROSS JOIN brief_jobs
+WHERE brief_jobs.batch_id = :id AND brief_jobs.batch_index = listed.value ORDER BY listed.key, brief_jobs.id;
+
 -- name: brief_members_without_place
 SELECT * FROM brief_jobs WHERE batch_id = :id AND batch_index IS NULL ORDER BY id LIMIT :most;
 

@@ -1,5 +1,5 @@
 -- name: burst_items
-SELECT id, config_name, status, written, batch_index, outputs, error_trace, file_path, metadata,
+SELECT id AS job_id, config_name, status, written, outputs, error_trace, metadata,
     status = 'pending' AND next_attempt_at > strftime('%Y-%m-%d %H:%M:%f', 'now') AS is_backing_off,
     status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL AS needs_attention,
     EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL) AS is_at_server

@@ -28,8 +28,8 @@ SELECT config_name, bytes FROM (
     FROM jobs)
 WHERE bytes > 0 ORDER BY bytes DESC LIMIT 3;
 
--- name: unused_templates
-SELECT count(*) AS templates, ifnull(sum(octet_length(graph)), 0) AS bytes FROM templates
+-- name: bytes_of_unused_templates
+SELECT ifnull(sum(octet_length(graph)), 0) FROM templates
 WHERE hash NOT IN (SELECT template_hash FROM jobs WHERE template_hash IS NOT NULL);
 
 -- name: remove_unused_templates

@@ -47,7 +47,7 @@ WHERE id = :id AND status = 'failed';
 UPDATE jobs SET dismissed_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
 WHERE id IN (SELECT value FROM json_each(:ids)) AND status = 'failed' AND dismissed_at IS NULL;
 
--- name: dismiss_members
+-- name: dismiss_batch
 UPDATE jobs INDEXED BY idx_jobs_batch_attention SET dismissed_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
 WHERE batch_id = :id AND status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL;
 

@@ -1,5 +1,5 @@
 -- name: known_jobs
-SELECT id, config_name, status, source, digest, resubmit, failure_class FROM jobs
+SELECT id, config_name, status, source, digest, resubmit, failure_class IS 'cancelled' AS is_cancelled FROM jobs
 WHERE config_name IN (SELECT value FROM json_each(:names));
 
 -- name: owners_of_paths
@@ -41,7 +41,7 @@ WHERE job_id = :job_id AND outcome IS NULL;
 -- name: locate_job
 UPDATE jobs SET source = :source, digest = :digest, resubmit = NULL WHERE id = :id;
 
--- name: follow_file
+-- name: note_file_moved
 UPDATE jobs SET source = :target WHERE config_name = :name AND source = :source AND status = 'done';
 
 -- name: note_change

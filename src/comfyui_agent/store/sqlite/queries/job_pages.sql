@@ -166,10 +166,13 @@ WHERE (:status IS NULL OR status = :status)
 LIMIT :most;
 
 -- name: names_indexed
--- The last indexed id, the newest id, and the last id that was ever given. Someone may have reset the ids by hand.
-SELECT (SELECT CAST(value AS INTEGER) FROM about WHERE key = 'names_indexed') AS indexed,
-    (SELECT max(id) FROM jobs) AS newest,
-    (SELECT seq FROM sqlite_sequence WHERE name = 'jobs') AS given;
+-- The last indexed id and the newest id. The index counts as empty if its last id was never given: someone has reset
+-- the ids by hand.
+SELECT coalesce((
+        SELECT CAST(value AS INTEGER) FROM about
+        WHERE key = 'names_indexed'
+            AND CAST(value AS INTEGER) <= (SELECT seq FROM sqlite_sequence WHERE name = 'jobs')), :first) AS indexed,
+    (SELECT max(id) FROM jobs) AS newest;
 
 -- name: forget_names
 INSERT INTO job_names (job_names) VALUES ('delete-all');
@@ -219,8 +222,11 @@ CROSS JOIN brief_batches ON brief_batches.id = listed.id;
 SELECT strftime('%Y-%m-%d %H:%M:%f', 'now') AS now;
 
 -- name: endings
--- How many jobs ended in each ten seconds. `at` is their first moment.
-SELECT at, status, jobs FROM endings WHERE at >= :since AND at <= :until;
+-- How many jobs ended in each ten seconds of the last seconds, how long ago these began, and in which minute.
+SELECT status, jobs, ago, substr(at, 1, 16) AS minute FROM (
+    SELECT *, round((julianday('now') - julianday(at)) * 86400.0, 3) AS ago FROM endings
+    WHERE at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || :seconds || ' seconds'))
+WHERE ago >= 0;
 
 -- name: newest_results
 -- Jobs with files to show, among the newest.

@@ -87,7 +87,8 @@ SELECT id, fence FROM jobs WHERE worker_id = :worker AND status = 'processing';
 
 -- name: prove_lease
 UPDATE jobs SET lease_expires_at = strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds || ' seconds')
-WHERE id = :id AND fence = :fence AND status = 'processing';
+WHERE id = :id AND fence = :fence AND status = 'processing'
+RETURNING id;
 
 -- name: note_running
 -- Seconds, not a time: clocks step, and seconds without an agent do not count.

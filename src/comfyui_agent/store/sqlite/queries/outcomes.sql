@@ -65,7 +65,8 @@ RETURNING prompt_id, server;
 UPDATE jobs SET
     status = 'pending', worker_id = NULL, lease_expires_at = NULL, server = NULL, prompt_id = NULL, start_time = NULL,
     run_count = run_count - 1
-WHERE id = :id AND fence = :fence AND status = 'processing';
+WHERE id = :id AND fence = :fence AND status = 'processing'
+RETURNING id;
 
 -- name: forget_attempt
 DELETE FROM attempts WHERE id = :attempt_id AND outcome IS NULL;

@@ -1,7 +1,7 @@
 -- name: open_attempts
 -- Every prompt that may be at a server, with the state of its job. There are at most as many as the windows hold.
 SELECT attempts.id AS attempt_id, attempts.job_id, attempts.server, attempts.prompt_id,
-    attempts.worker_id AS attempt_worker, jobs.id IS NOT NULL AS has_job, jobs.status, jobs.worker_id, jobs.fence,
+    attempts.worker_id AS attempt_worker, jobs.status, jobs.worker_id AS worker, jobs.fence,
     coalesce(jobs.lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AS has_expired,
     jobs.batch_id, coalesce(jobs.reserved, 0) AS is_reserved, jobs.lost_at IS NOT NULL AS is_lost,
     jobs.worker_id IS NOT NULL AND NOT EXISTS (

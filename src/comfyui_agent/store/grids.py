@@ -1,15 +1,60 @@
-"""Paths of grids. They are claimed before the files exist, so that grids and results never overwrite each other."""
+"""Grids: the worker that claims one makes it, and the claim of a dead worker can be taken.
+
+Paths are claimed before the files exist, so that grids and results never overwrite each other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import PurePosixPath
 
+from comfyui_agent.domain.batches import Batch, BatchStatus
+from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.texts import json_text
-from comfyui_agent.store.operation import transition
+from comfyui_agent.store.event_log import add_event
+from comfyui_agent.store.operation import Operation, statement, transition
 from comfyui_agent.store.port import Row, Session
 
 PAGE = ".html"
+
+
+@transition
+def claim_grid(session: Session, worker: str, host: str, only: str | None = None) -> tuple[str, int] | None:
+    """Claim a grid that is due for this worker to make: the batch and its generation. None if there is none."""
+    row = session.one("due_grid", id=only, host=host)
+    if row is None:
+        return None
+    session.run("claim_grid", id=row["id"], worker=worker)
+    return row["id"], row["generation"]
+
+
+@transition
+def settle_grid(
+    session: Session,
+    batch_id: str,
+    worker: str,
+    generation: int,
+    *,
+    grid: str | None = None,
+    problem: str | None = None,
+) -> bool:
+    """Note that a grid was made, or why it cannot be. False if the claim is no longer this worker's."""
+    facts = {"id": batch_id, "worker": worker, "generation": generation, "grid": grid, "problem": problem}
+    if not session.run("settle_grid", **facts):
+        return False
+    if problem is not None:
+        add_event(session, Event(EventName.ALERT_GRID, batch_id=batch_id, message=problem))
+    return True
+
+
+release_grids: Operation[[str], int] = statement("release_grids", "worker")
+
+
+@transition
+def note_grid(session: Session, batch: Batch, grid: str) -> None:
+    """Note a grid that was made by request."""
+    generation = batch.generation if batch.status is BatchStatus.COMPLETE else None
+    session.run("note_grid", id=batch.id, grid=grid, generation=generation)
 
 
 @transition
