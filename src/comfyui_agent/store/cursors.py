@@ -5,11 +5,15 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
 
-Key = int | float | str | bytes | None
+from comfyui_agent.store.rows import time_text
+
+Key = int | float | str | bytes | datetime | None
 """What rows are ordered by. People write values of other types into a database, too."""
 
-KEYS = (int, float, str, bytes, type(None))
+KEYS = (int, float, str, bytes, datetime, type(None))
 FIRST_ID, LAST_ID = -(2**63), 2**63 - 1
 
 
@@ -27,7 +31,11 @@ class CursorPlace:
 
 def cursor_of(order: str, place: CursorPlace) -> str:
     """The cursor of a place in an order."""
-    key = {"bytes": place.key.hex()} if isinstance(place.key, bytes) else place.key
+    key: Any = place.key
+    if isinstance(key, bytes):
+        key = {"bytes": key.hex()}
+    elif isinstance(key, datetime):
+        key = {"time": time_text(key)}
     written = json.dumps([order, key, place.id], separators=(",", ":"), ensure_ascii=True)
     return base64.urlsafe_b64encode(written.encode("ascii")).decode("ascii").rstrip("=")
 
@@ -37,7 +45,9 @@ def place_of(cursor: str) -> tuple[str, CursorPlace]:
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         order, key, row_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        if isinstance(key, dict):
+        if isinstance(key, dict) and "time" in key:
+            key = datetime.fromisoformat(key["time"]).replace(tzinfo=timezone.utc)
+        elif isinstance(key, dict):
             key = bytes.fromhex(key["bytes"])
         elif isinstance(key, str):
             key.encode("utf-8")  # half of a surrogate pair is no text

@@ -15,9 +15,9 @@ from comfyui_agent.store.event_log import newest_event
 from comfyui_agent.store.job_pages import JobFilter, job_page
 from comfyui_agent.store.job_queries import count_jobs
 from comfyui_agent.store.operation import query
-from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Counts
-from comfyui_agent.store.rows import record
+from comfyui_agent.store.rows import record, time_text
 from comfyui_agent.store.server_states import lost_servers
 
 MINUTES = 60
@@ -28,6 +28,8 @@ RESULTS, FAILURES, RENDERING, BATCHES = 12, 8, 64, 20
 NEWEST_LOOKED_AT = 500
 PRIORITIES_LOOKED_AT = 200
 KEPT_COUNTED = 10_000
+BUCKET = 10
+"""Seconds that the endings of jobs are counted by."""
 
 
 @dataclass(frozen=True)
@@ -71,20 +73,50 @@ class Overview:
         return self.done_last_five / max(self.seconds_lately, SHORTEST) * 60
 
 
+@dataclass(frozen=True)
+class _Endings:
+    """How many jobs ended, by the first moment of each ten seconds and by status."""
+
+    now: datetime
+    jobs: Mapping[tuple[datetime, str], int]
+
+    def since(self, minutes: int, status: JobStatus) -> int:
+        """How many ended in the last minutes."""
+        first = _bucket(self.now - timedelta(minutes=minutes))
+        return sum(jobs for (at, state), jobs in self.jobs.items() if state == status.value and at > first)
+
+    def seconds_since_first_done(self, minutes: int) -> float:
+        """How long ago the first job of the last minutes was done; 0 if there was none."""
+        first = _bucket(self.now - timedelta(minutes=minutes))
+        done = [at for at, state in self.jobs if state == JobStatus.DONE.value and at > first]
+        return (self.now - min(done)).total_seconds() if done else 0.0
+
+    def by_minute(self) -> tuple[Minute, ...]:
+        """The last hour by minutes of the clock, oldest first."""
+        this = self.now.replace(second=0, microsecond=0)
+        found = {this - timedelta(minutes=ago): [0, 0] for ago in reversed(range(MINUTES))}
+        for (at, status), jobs in self.jobs.items():
+            minute = at.replace(second=0)
+            if minute in found:
+                found[minute][status == JobStatus.FAILED.value] += jobs
+        return tuple(Minute(at.strftime("%Y-%m-%d %H:%M"), done, failed) for at, (done, failed) in found.items())
+
+
 @query
 def read_overview(session: Session) -> Overview:
-    now: str = session.value("now")
-    ended = session.rows("endings", seconds=MINUTES * 60)
-    lately = [row for row in ended if row["ago"] < LATELY * 60]
+    now: datetime = session.value("now")
+    rows = session.rows("endings", since=_bucket(now - timedelta(minutes=MINUTES)), until=now)
+    jobs = {(each["at"], each["status"]): each["jobs"] for each in rows if isinstance(each["at"], datetime)}
+    ended = _Endings(now, jobs)
     return Overview(
-        at=now,
+        at=time_text(now),
         counts=count_jobs(session),
-        done_last_five=_count(lately, JobStatus.DONE),
-        seconds_lately=max((row["ago"] for row in lately if row["status"] == JobStatus.DONE.value), default=0.0),
-        failed_last_five=_count(lately, JobStatus.FAILED),
-        done_last_hour=_count(ended, JobStatus.DONE),
-        failed_last_hour=_count(ended, JobStatus.FAILED),
-        minutes=_minutes(now, ended),
+        done_last_five=ended.since(LATELY, JobStatus.DONE),
+        seconds_lately=ended.seconds_since_first_done(LATELY),
+        failed_last_five=ended.since(LATELY, JobStatus.FAILED),
+        done_last_hour=ended.since(MINUTES, JobStatus.DONE),
+        failed_last_hour=ended.since(MINUTES, JobStatus.FAILED),
+        minutes=ended.by_minute(),
         queue_age_seconds=_queue_age(session),
         kept=session.value("kept_back", most=KEPT_COUNTED),
         processing=job_page(session, JobFilter(status=JobStatus.PROCESSING), None, RENDERING).jobs,
@@ -120,15 +152,5 @@ def _queue_age(session: Session) -> float | None:
     return None if seconds is None else max(0.0, seconds)
 
 
-def _count(ended: list[Row], status: JobStatus) -> int:
-    return sum(row["jobs"] for row in ended if row["status"] == status.value)
-
-
-def _minutes(now: str, ended: list[Row]) -> tuple[Minute, ...]:
-    """The last hour by minutes of the clock, oldest first."""
-    this = datetime.fromisoformat(now[:16])
-    found = {f"{this - timedelta(minutes=ago):%Y-%m-%d %H:%M}": [0, 0] for ago in reversed(range(MINUTES))}
-    for row in ended:
-        if row["minute"] in found:
-            found[row["minute"]][row["status"] == JobStatus.FAILED.value] += row["jobs"]
-    return tuple(Minute(at, done, failed) for at, (done, failed) in found.items())
+def _bucket(moment: datetime) -> datetime:
+    return moment.replace(second=moment.second // BUCKET * BUCKET, microsecond=0)

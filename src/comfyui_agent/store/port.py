@@ -15,7 +15,7 @@ NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 class Session(Protocol):
     """One transaction. Queries are known by name; each dialect has its own text of them.
 
-    Times are text in UTC such as `2025-08-09 12:30:01.250`, in rows and in values.
+    Times are `datetime` in UTC, in rows and in values. A time that someone wrote by hand and that is none stays text.
     """
 
     def rows(self, query: str, **values: Any) -> list[Row]: ...

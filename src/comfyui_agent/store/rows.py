@@ -6,18 +6,30 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from functools import cache
+from datetime import datetime
+from functools import cache, lru_cache
 from typing import Any, TypeVar, get_type_hints
 
 from comfyui_agent.store.port import Row
 
 T = TypeVar("T")
+TIME_LENGTH = len("2025-08-09 12:30:01.250")
+TIMES_KEPT = 4_096
+"""Times that are remembered as text: lists show the same rows again and again."""
+
+
+@lru_cache(TIMES_KEPT)
+def time_text(moment: datetime) -> str:
+    """A time as people and programs read it: UTC, to the millisecond."""
+    return moment.isoformat(" ", "milliseconds")[:TIME_LENGTH]
 
 
 def text(value: Any) -> str | None:
-    """The text in a column. What someone wrote by hand in another type becomes text."""
+    """The text in a column. A time becomes text, as does what someone wrote by hand in another type."""
     if value is None or isinstance(value, str):
         return value
+    if isinstance(value, datetime):
+        return time_text(value)
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import re
+from datetime import timezone
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,10 @@ from hypothesis import strategies as st
 from comfyui_agent.store.cursors import FIRST_ID, LAST_ID, BadCursor, CursorPlace, Key, cursor_of, place_of
 
 IDS = st.integers(FIRST_ID, LAST_ID)
-KEYS = st.one_of(st.none(), IDS, st.floats(allow_nan=False), st.text(), st.binary())
+TIMES = st.datetimes(timezones=st.just(timezone.utc)).map(
+    lambda moment: moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+)
+KEYS = st.one_of(st.none(), IDS, st.floats(allow_nan=False), st.text(), st.binary(), TIMES)
 
 
 def written(document: object) -> str:

@@ -222,11 +222,8 @@ CROSS JOIN brief_batches ON brief_batches.id = listed.id;
 SELECT strftime('%Y-%m-%d %H:%M:%f', 'now') AS now;
 
 -- name: endings
--- How many jobs ended in each ten seconds of the last seconds, how long ago these began, and in which minute.
-SELECT status, jobs, ago, substr(at, 1, 16) AS minute FROM (
-    SELECT *, round((julianday('now') - julianday(at)) * 86400.0, 3) AS ago FROM endings
-    WHERE at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || :seconds || ' seconds'))
-WHERE ago >= 0;
+-- How many jobs ended in each ten seconds. `at` is their first moment.
+SELECT at, status, jobs FROM endings WHERE at >= :since AND at <= :until;
 
 -- name: newest_results
 -- Jobs with files to show, among the newest.
