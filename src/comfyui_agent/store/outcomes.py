@@ -31,7 +31,7 @@ LONGEST_TEXT = 8_000
 
 @transition
 def claim_files(session: Session, lease: Lease, paths: Sequence[str], seconds: float) -> list[str]:
-    """Prove the lease and claim files before they exist. Returns those it had already. FileTaken if one is another's."""
+    """Prove the lease and claim files before they exist. Returns those it had. FileTaken if one is another's."""
     change_leased(session, "prove_lease", lease, seconds=seconds)
     ours = []
     for path in paths:

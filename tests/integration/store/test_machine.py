@@ -25,8 +25,7 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
-from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.text_enum import TextEnum
+from comfyui_agent.domain.states import JobEvent, JobStatus, NotAllowed, next_status
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Lease, OpenAttempt, Window
@@ -40,41 +39,6 @@ WORKERS = st.sampled_from(NAMES)
 SERVERS = st.sampled_from(["http://one:8188", "http://two:8188"])
 PICK = st.integers(0, 30)
 PRIORITY = st.integers(1, 3)
-
-
-class JobEvent(TextEnum):
-    """What can happen to a job."""
-
-    LEASE = "lease"
-    COMPLETE = "complete"
-    REQUEUE = "requeue"
-    FAIL = "fail"
-    CANCEL = "cancel"
-    RETRY = "retry"
-
-
-class NotAllowed(Exception):
-    """An event that the state of a job does not allow."""
-
-
-TRANSITIONS: dict[tuple[JobStatus, JobEvent], JobStatus] = {
-    (JobStatus.PENDING, JobEvent.LEASE): JobStatus.PROCESSING,
-    (JobStatus.PENDING, JobEvent.CANCEL): JobStatus.FAILED,
-    (JobStatus.PENDING, JobEvent.FAIL): JobStatus.FAILED,
-    (JobStatus.PROCESSING, JobEvent.COMPLETE): JobStatus.DONE,
-    (JobStatus.PROCESSING, JobEvent.REQUEUE): JobStatus.PENDING,
-    (JobStatus.PROCESSING, JobEvent.FAIL): JobStatus.FAILED,
-    (JobStatus.PROCESSING, JobEvent.CANCEL): JobStatus.FAILED,
-    (JobStatus.FAILED, JobEvent.RETRY): JobStatus.PENDING,
-}
-
-
-def next_status(status: JobStatus, event: JobEvent) -> JobStatus:
-    """The state after an event. NotAllowed if the event cannot happen in this state."""
-    try:
-        return TRANSITIONS[status, event]
-    except KeyError:
-        raise NotAllowed(f"a job that is {status} cannot {event.value}") from None
 
 
 @dataclass
