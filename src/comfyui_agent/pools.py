@@ -69,3 +69,20 @@ def _do(future: Future[Any], work: Callable[[], Any]) -> None:
         future.set_result(work())
     except BaseException as error:  # noqa: BLE001 - it is told to whoever waits
         future.set_exception(error)
+
+
+# The pools, by what they are for. What people ask for over HTTP never delays a result.
+
+PUBLISHING = Pool("e3-publish", 4)
+"""Publishing results, and other work on their files."""
+RECORDING = Pool("e3-record", 2)
+"""The metrics log and the live file."""
+INTAKE = Pool("e3-intake", 4)
+"""Job files and prompts."""
+PLANNING = Pool("e3-batches", 2)
+"""The jobs of batches."""
+PARSING = Pool("e3-parse", 2)
+"""Large answers of servers."""
+RENDERING, FILES = Pool("e3-render", 2), Pool("e3-files", 4)
+REQUESTS, THUMBNAILS = Pool("e3-requests", 2), Pool("e3-thumbnails", 2)
+"""The page."""

@@ -17,9 +17,8 @@ from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.chaos.findings import ScenarioOutcome
 from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.suite import SCENARIOS, run_scenario
-from comfyui_agent.lab.payloads import read_payload
+from comfyui_agent.lab.payloads import CHECKOUT, read_payload
 from comfyui_agent.lab.reports.chaos import ScenarioResult
-from comfyui_agent.lab.samples import CHECKOUT
 from support.agents import AgentWorkspace, server_queue, sized_picture
 from support.command import e3
 from support.servers import REAL_DIR, ServerProcess, real_comfyui, simulator

@@ -12,8 +12,7 @@ import pytest
 from PIL import Image
 
 from comfyui_agent.domain.prompts import class_of, inputs_of
-from comfyui_agent.lab.payloads import read_payload
-from comfyui_agent.lab.samples import MODEL
+from comfyui_agent.lab.payloads import MODEL, read_payload
 from support.running import Servers
 from support.wire import Wire
 

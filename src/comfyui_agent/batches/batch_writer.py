@@ -8,15 +8,13 @@ from pathlib import Path
 
 from comfyui_agent.domain.batches import NewBatch
 from comfyui_agent.domain.jobs import NewJob
-from comfyui_agent.pools import Pool
+from comfyui_agent.pools import PLANNING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.liveness import bury_dead, registered
 from comfyui_agent.store.store import Store
 
 AT_ONCE = 500
-THREADS = Pool("e3-batches", 2)
-"""Threads for making the jobs of batches and reading their results."""
 
 
 async def queue_batch(
@@ -46,7 +44,7 @@ async def _fill(
     await store.run(ops.create_batch, batch, creator)
     count = 0
     rest = iter(jobs)
-    while part := await THREADS.run(lambda: list(islice(rest, AT_ONCE))):
+    while part := await PLANNING.run(lambda: list(islice(rest, AT_ONCE))):
         await store.run(ops.beat_agent, creator)
         count += len(await store.run(ops.fill_batch, part))
         report(count)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from comfyui_agent.batches.batch_writer import THREADS
 from comfyui_agent.batches.members import label_of, settings_of
 from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.batches.sweeps import MOST_CELLS
@@ -25,6 +24,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
 from comfyui_agent.pictures.compose import Spec
 from comfyui_agent.pictures.grid import Cell, Grid, pages_of
+from comfyui_agent.pools import PLANNING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
@@ -88,7 +88,7 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
     if len(jobs) > MOST_CELLS:
         raise NoGrid(f"{len(jobs):,} results are too many for a grid: at most {MOST_CELLS:,}")
     for picture in _places(workspace, batch, jobs, options):
-        spec = await THREADS.run(_spec, workspace, batch, jobs, options, picture)
+        spec = await PLANNING.run(_spec, workspace, batch, jobs, options, picture)
         paths = [*spec.pictures, spec.page]
         shown = [workspace.shown(path) for path in paths]
         existing = [name for name, path in zip(shown, paths, strict=True) if os.path.lexists(path)]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from comfyui_agent.batches.batch_writer import THREADS
 from comfyui_agent.batches.members import settings_of
 from comfyui_agent.batches.sweep_request import Keep
 from comfyui_agent.config.workflows import NoWorkflow, Workflow
@@ -19,6 +18,7 @@ from comfyui_agent.domain.seeds import draw_seeds
 from comfyui_agent.domain.sizes import too_large
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
+from comfyui_agent.pools import PLANNING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.rows import parsed_object
 from comfyui_agent.store.store import Store
@@ -99,7 +99,7 @@ async def regenerate(
         def change(job: Job) -> NewJob:
             return page_again(job, book, changes, draw_seeds(1)[0] if new_seed else None, find, keep, limit_kb)
 
-        wanted = await THREADS.run(lambda: [(job.id, change(job)) for job in found if job is not None])
+        wanted = await PLANNING.run(lambda: [(job.id, change(job)) for job in found if job is not None])
     done = set(await store.run(ops.resubmit_jobs, wanted, avoid_cache=not changes and not new_seed))
     if not done:
         raise _nothing_failed(jobs, book)

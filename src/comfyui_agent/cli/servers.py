@@ -25,7 +25,7 @@ from comfyui_agent.cli.workspace import (
     opened,
     workspace_at,
 )
-from comfyui_agent.comfy.server_names import NoServer, Unnamed, address_of, find_server
+from comfyui_agent.comfy.address import NoServer, Unnamed, address_of, find_server
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.badges import SERVER_MARKS
 from comfyui_agent.domain.server_states import STUCK_REMEDY, ServerState, StuckPrompt

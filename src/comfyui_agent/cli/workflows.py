@@ -34,8 +34,7 @@ def workflows_of(workspace: Workspace) -> Workflows:
 
 def payload_named(name: str, workspace: Workspace, folder: Path, *, code: int = 2) -> Payload:
     """What a lab sends: a file, else a workflow of the workspace with its defaults, else a sample."""
-    from comfyui_agent.lab.payloads import PayloadError, bound_to_defaults, read_payload
-    from comfyui_agent.lab.samples import sample_path
+    from comfyui_agent.lab.payloads import PayloadError, bound_to_defaults, read_payload, sample_path
 
     try:
         path = found_at(name, folder)

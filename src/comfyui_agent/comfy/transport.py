@@ -29,15 +29,13 @@ from comfyui_agent.comfy.errors import (
     Unreachable,
 )
 from comfyui_agent.comfy.limits import Limits
-from comfyui_agent.pools import Pool
+from comfyui_agent.pools import PARSING, Pool
 
 PARSED_APART = 1024 * 1024
 CHUNK = 256 * 1024
 EXCERPTED = 8 * 1024
 BROKEN = (Unreachable, ConnectionCut)
 DISK_THREADS = 2
-PARSING = Pool("e3-parse", 2)
-"""Threads for parsing large answers."""
 
 T = TypeVar("T")
 

@@ -38,9 +38,9 @@ from comfyui_agent.domain.sizes import too_large
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.engine.state_mirror import StateMirror, Summary, entry_of, summarize
-from comfyui_agent.engine.thread_pools import INTAKE
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.fleet.server import Health
+from comfyui_agent.pools import INTAKE
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import NamedLock
 from comfyui_agent.store.errors import StoreError

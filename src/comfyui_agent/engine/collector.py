@@ -21,8 +21,8 @@ from comfyui_agent.engine.intake.put_away_files import FinishedFiles
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.result_names import keep_aside, stem_of, targets
-from comfyui_agent.engine.thread_pools import PUBLISHING
 from comfyui_agent.fleet.server import FleetServer, Health
+from comfyui_agent.pools import PUBLISHING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.operation import OperationRunner

@@ -7,9 +7,9 @@ import logging
 from dataclasses import dataclass, field
 
 from comfyui_agent.clock import Clock
-from comfyui_agent.engine.thread_pools import RECORDING
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
+from comfyui_agent.pools import RECORDING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.operation import OperationRunner

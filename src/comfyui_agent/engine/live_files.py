@@ -21,8 +21,8 @@ from comfyui_agent.comfy.frames import Preview
 from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.engine.live_runs import LIVE, PREVIEW, PREVIEWS_WANTED, LiveRun, preview_name
 from comfyui_agent.engine.run import Run
-from comfyui_agent.engine.thread_pools import RECORDING
 from comfyui_agent.fleet.server import Health
+from comfyui_agent.pools import RECORDING
 
 UNNAMED = ".new"
 WANTED_SECONDS = 10.0

@@ -19,8 +19,8 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.kinds import FOLDERS
 from comfyui_agent.engine.live_files import remove_stale
 from comfyui_agent.engine.result_names import stem_of
-from comfyui_agent.engine.thread_pools import PUBLISHING
 from comfyui_agent.fleet.server import FleetServer, Health
+from comfyui_agent.pools import PUBLISHING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.liveness import bury_dead
 from comfyui_agent.store.operation import OperationRunner

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from comfyui_agent.comfy.address import address_of, name_of
 from comfyui_agent.comfy.answers import SystemStats
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.limits import Limits
-from comfyui_agent.comfy.server_names import address_of, name_of
 from comfyui_agent.domain.server_states import ServerState, StuckPrompt
 
 QUICK = Limits(connect_seconds=3, answer_seconds=10, retries=0)

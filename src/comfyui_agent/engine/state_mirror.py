@@ -11,7 +11,7 @@ from pathlib import Path
 
 from comfyui_agent.batches.state_file import Entry, digest_of, state_bytes, write_state
 from comfyui_agent.domain.bursts import Item, ItemStatus
-from comfyui_agent.engine.thread_pools import PUBLISHING
+from comfyui_agent.pools import PUBLISHING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.operation import OperationRunner
 

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from comfyui_agent.batches.axes import Bounds, count_axes
 from comfyui_agent.batches.sweep_request import SweepRequest
 from comfyui_agent.batches.sweeps import Sweep, define
-from comfyui_agent.comfy.server_names import address_of
+from comfyui_agent.comfy.address import address_of
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.seeds import draw_seeds
 from comfyui_agent.domain.values import ReadLines

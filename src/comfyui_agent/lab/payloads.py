@@ -30,7 +30,6 @@ from comfyui_agent.domain.prompts import (
 from comfyui_agent.engine.intake.input_files import InputFiles, Unusable
 from comfyui_agent.engine.server_inputs import AUTO, FOLDER, first_model, offered
 from comfyui_agent.lab.reports.environment import WorkflowFacts
-from comfyui_agent.lab.samples import MODEL
 
 SEED_INPUTS = ("seed", "noise_seed")
 SEEDS = 2**31
@@ -39,8 +38,11 @@ OWN_INPUT = "e3_load"
 """An input that no node declares. Servers do not pass it to the node, but it is part of their cache key."""
 FOLDER_SIZE = 200
 """A save node lists its whole folder each time, so a full folder would slow the measurement."""
-
-
+SAMPLES = ("book_small", "book_medium", "book_large")
+MODEL = "v1-5-pruned-emaonly-fp16.safetensors"
+"""The checkpoint in the samples, which is that of ComfyUI's default workflow."""
+SHIPPED = Path(__file__).with_name("sample_payloads")
+CHECKOUT = Path(__file__).parents[3] / "infra" / "comfyui" / "samples"
 Place = tuple[str, str]
 """A node and one of its inputs."""
 
@@ -205,3 +207,11 @@ def names_model(graph: Graph, node_id: str) -> bool:
     """Whether a node names a model file. If that node differed, each prompt would load the model again."""
     inputs = inputs_of(graph, node_id)
     return any(isinstance(each, str) and each.lower().endswith(MODEL_ENDINGS) for each in inputs.values())
+
+
+def sample_path(name: str, root: Path) -> Path | None:
+    """The file of a sample in the workspace, else the one that comes with E3; None if there is no such sample."""
+    if name not in SAMPLES:
+        return None
+    places = [root / "infra" / "comfyui" / "samples", SHIPPED, CHECKOUT]
+    return next((place / f"{name}.json" for place in places if (place / f"{name}.json").is_file()), None)

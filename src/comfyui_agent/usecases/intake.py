@@ -13,8 +13,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.choices import checking
 from comfyui_agent.engine.intake.input_files import InputFiles, NotKept
-from comfyui_agent.engine.thread_pools import INTAKE
-from comfyui_agent.pools import Pool
+from comfyui_agent.pools import INTAKE, Pool
 from comfyui_agent.usecases.errors import Invalid, NotPossible
 
 P = ParamSpec("P")

@@ -20,7 +20,7 @@ from comfyui_agent.domain.kinds import folder_of
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.folder_scan import Refused, Unsettled, is_job_file, read_whole, sign, trouble_with
-from comfyui_agent.engine.thread_pools import INTAKE
+from comfyui_agent.pools import INTAKE
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor

@@ -13,7 +13,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted_jobs, json_text
 from comfyui_agent.engine.intake.folder_scan import digest_of
-from comfyui_agent.engine.thread_pools import INTAKE
+from comfyui_agent.pools import INTAKE
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from comfyui_agent.comfy.server_names import address_of, name_of
+from comfyui_agent.comfy.address import address_of, name_of
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.server_states import ServerState

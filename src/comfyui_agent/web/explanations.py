@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from comfyui_agent.comfy.server_names import name_of
+from comfyui_agent.comfy.address import name_of
 from comfyui_agent.domain.attempts import DONE, Attempt
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job

@@ -8,17 +8,17 @@ import logging
 import time
 from collections.abc import Iterator
 
-from comfyui_agent.comfy.server_names import address_of, name_of
+from comfyui_agent.comfy.address import address_of, name_of
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.live_runs import LiveRun, read_live, want_previews
 from comfyui_agent.engine.server_reports import ServerReport, look_at
+from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import PART, living
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.servers import known_servers
-from comfyui_agent.web.threads import FILES
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from comfyui_agent.domain.tokens import Role
+from comfyui_agent.pools import REQUESTS
 from comfyui_agent.web.access import Gate, check_role
 from comfyui_agent.web.connections import SHORTAGE
 from comfyui_agent.web.limits import RequestLimits, TimeShare, Turns
 from comfyui_agent.web.problems import Problem, ended_early, problem_of, short_of, shown
 from comfyui_agent.web.proxies import check_direct
 from comfyui_agent.web.request_body import RequestBody, check_json
-from comfyui_agent.web.threads import REQUESTS
 
 LARGEST_BODY = 4 * 1024 * 1024
 SMALL_BODY = 64 * 1024

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from comfyui_agent import __version__
-from comfyui_agent.comfy.server_names import name_of
+from comfyui_agent.comfy.address import name_of
 from comfyui_agent.domain.badges import BADGES, SERVER_MARKS, WITHOUT_ATTENTION
 from comfyui_agent.domain.pace import duration_of, rate_of
 from comfyui_agent.domain.texts import attention, counted, whole

@@ -14,6 +14,7 @@ from starlette.routing import compile_path
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.ownership import ALL
 from comfyui_agent.domain.tokens import SESSION_SECONDS, Role
+from comfyui_agent.pools import RENDERING
 from comfyui_agent.web.access import Caller, caller, check_role, cookie_of, while_admitted
 from comfyui_agent.web.api.parameters import Here, User, actor_for
 from comfyui_agent.web.api.responses import FileAnswer
@@ -22,7 +23,6 @@ from comfyui_agent.web.html import ASSETS, environment, render_page
 from comfyui_agent.web.pages import admin, batch, batches, book, job, new, overview, queue, reports, servers
 from comfyui_agent.web.problems import Problem, in_bytes, wants_page
 from comfyui_agent.web.screens import Build, NoScreen, View
-from comfyui_agent.web.threads import RENDERING
 
 router = APIRouter(include_in_schema=False)
 LONGEST = 2_000

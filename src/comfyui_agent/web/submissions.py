@@ -15,12 +15,12 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.sent_prompt import Sending, describe
+from comfyui_agent.pools import FILES, REQUESTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.intake import Intake
 from comfyui_agent.web.api.models import WorkflowShown
 from comfyui_agent.web.problems import Problem
-from comfyui_agent.web.threads import FILES, REQUESTS
 
 MOST_BYTES = 128 * 1024**2
 

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from comfyui_agent.pictures.thumbnails import UNNAMED, NoThumbnail, make_thumbnail
+from comfyui_agent.pools import FILES, THUMBNAILS
 from comfyui_agent.web.limits import Turns
-from comfyui_agent.web.threads import FILES, THUMBNAILS
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from comfyui_agent.comfy.server_names import NoServer, Unnamed, address_of, find_server, name_of
+from comfyui_agent.comfy.address import NoServer, Unnamed, address_of, find_server, name_of
 
 KNOWN = ("http://gpu1:8188", "http://gpu11:8188", "https://far/comfy")
 

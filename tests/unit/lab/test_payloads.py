@@ -13,6 +13,7 @@ import pytest
 from comfyui_agent.config.workflows import NoWorkflow
 from comfyui_agent.lab.payloads import (
     FOLDER_SIZE,
+    MODEL,
     OWN_INPUT,
     Payload,
     PayloadError,
@@ -20,7 +21,6 @@ from comfyui_agent.lab.payloads import (
     new_run_prefix,
     read_payload,
 )
-from comfyui_agent.lab.samples import MODEL
 from support.graphs import node, picture
 from support.sampled_graphs import text_to_image
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from comfyui_agent.lab import samples
-from comfyui_agent.lab.payloads import read_payload
-from comfyui_agent.lab.samples import SAMPLES, sample_path
+from comfyui_agent.lab import payloads as samples
+from comfyui_agent.lab.payloads import SAMPLES, read_payload, sample_path
 
 
 def test_all_three_are_there_as_bodies_of_a_prompt_and_differ(tmp_path: Path) -> None:

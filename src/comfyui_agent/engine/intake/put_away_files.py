@@ -15,7 +15,7 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.kinds import folder_of
 from comfyui_agent.engine.intake.folder_scan import REJECTED, Refused, Unsettled, digest_of, read_whole
 from comfyui_agent.engine.result_names import keep_aside
-from comfyui_agent.engine.thread_pools import INTAKE, PUBLISHING
+from comfyui_agent.pools import INTAKE, PUBLISHING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.operation import OperationRunner

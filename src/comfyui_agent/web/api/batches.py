@@ -20,6 +20,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.service import take_back
 from comfyui_agent.engine.sweep_planner import Defined, Planner
+from comfyui_agent.pools import FILES, RENDERING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.usecases import batches as usecases
@@ -42,7 +43,6 @@ from comfyui_agent.web.openapi import AsInteger, file_answers, problems
 from comfyui_agent.web.problems import JsonAnswer, Problem
 from comfyui_agent.web.submissions import check_bytes
 from comfyui_agent.web.sweep_planning import CallersPlanner
-from comfyui_agent.web.threads import FILES, RENDERING
 
 MOST_WITH_JOBS = 1_000
 MOST_PLANNED = 1_000

@@ -12,6 +12,7 @@ from pydantic import Field
 from comfyui_agent.batches.books import BookFile
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
 from comfyui_agent.domain.texts import parsed
+from comfyui_agent.pools import RENDERING, REQUESTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.usecases.books import RequestedBook, queue_book, read_book, regenerate_pages
 from comfyui_agent.web.api.batches import page_of_batches
@@ -23,7 +24,6 @@ from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
 from comfyui_agent.web.openapi import AsInteger, problems
 from comfyui_agent.web.problems import JsonAnswer, Problem
 from comfyui_agent.web.submissions import check_bytes
-from comfyui_agent.web.threads import RENDERING, REQUESTS
 
 MOST_PAGES_NAMED = 10_000
 MOST_PAGES = 1_000

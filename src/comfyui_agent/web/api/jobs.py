@@ -17,6 +17,7 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.job_file import JobFile
+from comfyui_agent.pools import FILES, RENDERING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.usecases import jobs as usecases
@@ -28,7 +29,6 @@ from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
 from comfyui_agent.web.openapi import AsInteger, problems
 from comfyui_agent.web.problems import JsonAnswer, Problem, ended_early
-from comfyui_agent.web.threads import FILES, RENDERING
 
 MOST_NAMES = 10_000
 MOST_AT_ONCE = 100_000

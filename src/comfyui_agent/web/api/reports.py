@@ -9,13 +9,13 @@ from fastapi import APIRouter, Path
 from fastapi.responses import FileResponse, Response
 
 from comfyui_agent.domain.texts import is_whole
+from comfyui_agent.pools import FILES
 from comfyui_agent.web.api.models import ReportList, ReportShown
 from comfyui_agent.web.api.parameters import PREFIX, Here, User
 from comfyui_agent.web.api.responses import FileAnswer, fields_of
 from comfyui_agent.web.openapi import file_answers, problems
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.reports import NoReport, find_reports, report_file
-from comfyui_agent.web.threads import FILES
 
 router = APIRouter(prefix=f"{PREFIX}/reports", tags=["reports"])
 POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 
-from comfyui_agent.comfy.server_names import NoServer, find_server
+from comfyui_agent.comfy.address import NoServer, find_server
 from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.usecases.servers import ServerChange, change_server
 from comfyui_agent.web.api.models import RunShown, ServerHalted, ServerShown

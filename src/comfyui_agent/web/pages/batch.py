@@ -12,6 +12,7 @@ from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.jobs import Job, JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.live_runs import LiveRun
+from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.web.context import LONGEST_ID
@@ -19,7 +20,6 @@ from comfyui_agent.web.pages.cells import batch_here, jobs_here, live_by_job, lo
 from comfyui_agent.web.pages.grid_view import ON_A_SHEET, GridView, grid_view_of
 from comfyui_agent.web.pages.queue import ATTENTION
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
-from comfyui_agent.web.threads import FILES
 
 ON_A_LIST = 60
 MOST_COMPARED = 2

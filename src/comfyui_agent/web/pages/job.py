@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from comfyui_agent.comfy.server_names import name_of
+from comfyui_agent.comfy.address import name_of
 from comfyui_agent.domain.badges import badge_of
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.sizes import bytes_of
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.live_runs import LiveRun
+from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web.explanations import explain
 from comfyui_agent.web.html import seconds
 from comfyui_agent.web.pages.cells import lowest_priority, maker
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
-from comfyui_agent.web.threads import FILES
 
 LARGEST_SHOWN = 200_000
 LONGEST_VALUE = 4_000

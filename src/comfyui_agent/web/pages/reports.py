@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.reports.environment import ReportKind
+from comfyui_agent.pools import FILES
 from comfyui_agent.web.reports import find_reports
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
-from comfyui_agent.web.threads import FILES
 
 KINDS = {"load": ReportKind.LOAD, "chaos": ReportKind.CHAOS, "profile": ReportKind.PROFILE}
 
