@@ -17,8 +17,8 @@ from support.children import (  # noqa: F401
     pytest_terminal_summary,
     pytest_testnodedown,
 )
-from support.running import KINDS, RENDER_SECONDS, Servers
 from support.servers import REAL_DIR, ServerProcess, real_comfyui, simulator
+from support.shared_servers import KINDS, RENDER_SECONDS, Servers
 from support.wire import Wire
 
 pytest_plugins = ["comfyui_agent.sim.pytest_plugin"]

@@ -16,7 +16,7 @@ from PIL import Image
 from comfyui_agent.config.scaffold import SAMPLES
 from support.agents import wait_until
 from support.command import e3
-from support.running import Servers
+from support.shared_servers import Servers
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 KNIGHT = "T2I_20250809123001_1_knight"

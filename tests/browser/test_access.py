@@ -23,9 +23,7 @@ def visitor_with(guarded: Guarded, visit: Visit, token: str) -> Visitor:
     return visitor
 
 
-def test_whoever_has_no_token_is_asked_for_one_and_led_on_to_where_they_wanted_to_go(
-    guarded: Guarded, visit: Visit
-) -> None:
+def test_people_without_a_token_log_in_and_arrive_where_they_wanted(guarded: Guarded, visit: Visit) -> None:
     page = visit(guarded.site, expected=REFUSED).page
     page.goto(f"{guarded.site.url}/queue?status=done")
     expect(page).to_have_url(re.compile("/login"))
@@ -39,7 +37,7 @@ def test_whoever_has_no_token_is_asked_for_one_and_led_on_to_where_they_wanted_t
     assert guarded.user not in str(cookie)
 
 
-def test_whoever_logs_out_is_asked_for_a_token_again(guarded: Guarded, visit: Visit) -> None:
+def test_after_logout_a_token_is_asked_for_again(guarded: Guarded, visit: Visit) -> None:
     visitor = visitor_with(guarded, visit, guarded.user)
     page = visitor.go("/queue")
     [cookie] = page.context.cookies()
@@ -50,7 +48,7 @@ def test_whoever_logs_out_is_asked_for_a_token_again(guarded: Guarded, visit: Vi
     expect(page.get_by_label("Token")).to_be_visible()
 
 
-def test_whoever_may_only_look_is_offered_nothing_else(guarded: Guarded, visit: Visit) -> None:
+def test_a_reader_is_offered_no_changes(guarded: Guarded, visit: Visit) -> None:
     guarded.site.pause()
     try:
         job = guarded.site.queue("only_to_look_at", color=5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.running import HAS_REAL
+from support.shared_servers import HAS_REAL
 from support.wire import Wire
 
 

@@ -29,7 +29,7 @@ async def test_a_client_without_an_id_is_given_one(wire: Wire) -> None:
         await recorder.last_frame_of(prompt_id)
 
 
-async def test_a_success_is_told_in_this_order(wire: Wire) -> None:
+async def test_a_success_sends_these_events_in_order(wire: Wire) -> None:
     async with wire.socket() as recorder:
         prompt_id = await wire.submit(picture())
         await recorder.last_frame_of(prompt_id)

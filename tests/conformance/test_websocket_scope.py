@@ -29,7 +29,7 @@ async def test_an_anonymous_prompt_sends_its_progress_to_everybody_and_its_lifec
     assert (await wire.finished(prompt_id))["outputs"]["7"]["images"]
 
 
-async def test_the_interruption_of_an_anonymous_prompt_is_told_to_everybody(slow_wire: Wire) -> None:
+async def test_the_interruption_of_an_anonymous_prompt_is_reported_to_everybody(slow_wire: Wire) -> None:
     async with slow_wire.socket() as one, slow_wire.socket(client_id=uuid.uuid4().hex) as two:
         prompt_id = await slow_wire.submit(await slow_graph(slow_wire), client_id=None)
         await one.event("progress", prompt_id)

@@ -11,7 +11,7 @@ from yarl import URL
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.lab.fault_proxy import FaultProxy
-from support.running import Servers
+from support.shared_servers import Servers
 from support.wire import Wire
 
 QUICK = Limits(

@@ -17,7 +17,7 @@ import pytest
 
 from comfyui_agent.engine import burst as engine
 from support.agents import server_queue
-from support.breaking import proxied, small_disk
+from support.breakage import proxied, small_disk
 from support.bursts import (
     BurstFolder,
     Ended,

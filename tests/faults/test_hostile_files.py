@@ -21,7 +21,7 @@ import pytest
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from support.agents import wait_until
-from support.breaking import Stranger
+from support.breakage import Stranger
 from support.sampling import some
 from support.servers import ServerProcess, simulator
 from support.workspaces import call_e3 as e3

@@ -163,7 +163,7 @@ async def test_while_another_program_holds_the_lock_callers_wait_and_then_get_th
     await store.close()
 
 
-def test_whoever_waits_long_for_a_lock_looks_less_often_so_that_others_get_it(tmp_path: Path) -> None:
+def test_a_long_waiter_for_a_lock_looks_less_often_so_that_others_get_it(tmp_path: Path) -> None:
     """The shell looks every tenth of a second: beside programs that look every few milliseconds it would never win."""
     holder = connect(tmp_path / "held.db", wait=lambda _: False)
     looks: list[float] = []

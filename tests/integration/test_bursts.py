@@ -12,7 +12,7 @@ import pytest
 
 from comfyui_agent.cli import burst as command
 from comfyui_agent.engine import burst as engine
-from support.breaking import proxied
+from support.breakage import proxied
 from support.bursts import (
     NODE,
     BurstFolder,
@@ -23,8 +23,8 @@ from support.bursts import (
     text_picture,
     wait_until,
 )
-from support.running import Servers
 from support.servers import simulator
+from support.shared_servers import Servers
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -271,7 +271,7 @@ def test_bad_prompt_files_fail_and_the_others_go_on(folder: BurstFolder) -> None
     assert text_of(folder.result_of(mended)) == "düster"
 
 
-def test_a_bad_prompt_file_is_told_of_in_a_line(folder: BurstFolder) -> None:
+def test_a_bad_prompt_file_is_reported_in_a_line(folder: BurstFolder) -> None:
     key = folder.write("a.txt", b"\xff")
     assert any(key in line and "UTF-8" in line for line in folder.call("--json").lines)
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from comfyui_agent.domain.prompts import class_of, inputs_of
 from comfyui_agent.lab.payloads import MODEL, read_payload
-from support.running import Servers
+from support.shared_servers import Servers
 from support.wire import Wire
 
 FOLDER = Path(__file__).parents[2] / "infra" / "comfyui"

@@ -25,7 +25,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
 from support.bursts import BurstFolder, check_all_done, slow_text_picture, text_of, wait_until
-from support.running import Servers
+from support.shared_servers import Servers
 from support.workspaces import everything_in
 
 NOWHERE = "http://127.0.0.1:9"

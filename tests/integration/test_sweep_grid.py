@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from support.agents import AgentWorkspace
-from support.running import Servers
 from support.servers import ServerProcess, simulator
+from support.shared_servers import Servers
 from support.sweeps import NINETY, check_ninety, members, only_batch, prepared, sets
 from support.terminal import in_terminal
 

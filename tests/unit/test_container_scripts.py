@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from support.running import Servers
+from support.shared_servers import Servers
 
 COMFYUI = Path(__file__).parents[2] / "infra" / "comfyui"
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")

@@ -34,7 +34,7 @@ async def test_at_most_so_many_work_at_once_and_the_rest_in_its_order() -> None:
     assert sorted(order) == [0, 1, 2, 3, 4]
 
 
-async def test_work_that_has_not_begun_is_dropped_with_whoever_waits_for_it() -> None:
+async def test_work_that_has_not_begun_is_dropped_with_its_waiter() -> None:
     pool, may, done = Pool("test", 1), threading.Event(), []
     busy = asyncio.ensure_future(pool.run(may.wait, 10))
     dropped = asyncio.ensure_future(pool.run(done.append, 1))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from comfyui_agent.domain.states import JobStatus
-from support.breaking import tree, wait_told
+from support.breakage import tree, wait_told
 from support.sampling import some
 from support.servers import ServerProcess, free_port, simulator
 from support.workspaces import call_e3
@@ -162,7 +162,7 @@ def test_a_bad_file_is_one_clear_line_and_stays_where_it_is(evening: Evening, ca
     assert (evening.workspace.root / path).read_text() == BAD[case][0]
 
 
-def test_a_result_that_is_taken_is_told_with_file_and_line(evening: Evening) -> None:
+def test_a_result_that_is_taken_is_reported_with_file_and_line(evening: Evening) -> None:
     trace = evening.workspace.job("taken.yaml").error_trace or ""
     assert trace.startswith("invalid: jobs/processing/image/taken.yaml:5: outputs.file_path: ")
 

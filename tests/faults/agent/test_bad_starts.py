@@ -11,7 +11,7 @@ import pytest
 
 from comfyui_agent.store.connect import migrate_store
 from support.agents import AgentWorkspace, check_promises, renders
-from support.breaking import Make, Start, is_root, small_disk, tree, wait_for_end, wait_told
+from support.breakage import Make, Start, is_root, small_disk, tree, wait_for_end, wait_told
 from support.sampling import some
 from support.workspaces import call_e3
 

@@ -14,7 +14,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.lab.fault_proxy import Delay
 from comfyui_agent.store import operations as ops
 from support.agents import AgentWorkspace, is_stopped, leftovers, server_queue, wait_until
-from support.breaking import Make, Start, with_sleep_node
+from support.breakage import Make, Start, with_sleep_node
 from support.sweeps import (
     at_server,
     batch_of,

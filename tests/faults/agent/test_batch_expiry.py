@@ -12,7 +12,7 @@ import pytest
 from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.states import JobStatus
 from support.agents import AgentWorkspace, server_queue, wait_until
-from support.breaking import Make, Start, Stranger, coloured, only_simulator, with_sleep_node, without_flag
+from support.breakage import Make, Start, Stranger, coloured, only_simulator, with_sleep_node, without_flag
 from support.sweeps import (
     batch_of,
     check_sweep,

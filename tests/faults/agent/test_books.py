@@ -21,7 +21,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from support.agents import AgentWorkspace, colour_of, renders, server_queue, sized_picture
 from support.batches import batch_of, members, queued_id, refusal, write_graph, write_yaml
-from support.breaking import coloured
+from support.breakage import coloured
 from support.sampling import some
 from support.servers import simulator
 from support.stores import in_the_shell

@@ -10,7 +10,7 @@ import pytest
 
 from comfyui_agent.store.errors import DatabaseFull
 from support.agents import AgentWorkspace, check_promises, renders
-from support.breaking import (
+from support.breakage import (
     Make,
     Start,
     Stranger,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.agents import check_promises, renders
-from support.breaking import (
+from support.breakage import (
     Make,
     Start,
     Stranger,

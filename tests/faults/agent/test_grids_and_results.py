@@ -9,7 +9,7 @@ from PIL import Image
 
 from support.agents import AgentWorkspace
 from support.batches import document
-from support.breaking import Start
+from support.breakage import Start
 from support.workspaces import call_e3, drop, job_text, new_workspace, start_e3
 
 SHARED = "jobs/finished/image"

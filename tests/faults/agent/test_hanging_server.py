@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.agents import check_promises
-from support.breaking import (
+from support.breakage import (
     Make,
     Start,
     Stranger,
@@ -71,7 +71,7 @@ def test_a_render_that_never_ends_is_interrupted_and_its_server_set_aside_until_
 
 @pytest.mark.timeout(180)
 @pytest.mark.slow
-def test_a_server_that_never_answers_from_the_start_gets_nothing_and_is_told(
+def test_a_server_that_never_answers_from_the_start_gets_nothing_and_is_reported(
     start_server: Start, make_workspace: Make
 ) -> None:
     silent, other = start_server(), start_server()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.agents import AgentWorkspace, check_promises
-from support.breaking import (
+from support.breakage import (
     Make,
     Start,
     by_hand,

@@ -6,7 +6,7 @@ import pytest
 
 from comfyui_agent.lab.fault_proxy import Fault, Garbage, Late, Refuse, Reset, Silence
 from support.agents import check_promises, renders
-from support.breaking import Make, Start, prompts_posted, proxied
+from support.breakage import Make, Start, prompts_posted, proxied
 from support.sampling import some
 
 JOBS = 20

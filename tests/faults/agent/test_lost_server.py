@@ -6,7 +6,7 @@ import pytest
 
 from comfyui_agent.store import operations as ops
 from support.agents import AgentWorkspace, check_promises, renders, server_queue
-from support.breaking import (
+from support.breakage import (
     Make,
     Start,
     Stranger,
@@ -62,7 +62,7 @@ def test_after_an_outage_what_the_server_has_rendered_meanwhile_is_brought_home_
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_each_of_two_deaths_within_a_minute_is_told_and_costs_the_jobs_nothing(
+def test_each_of_two_deaths_within_a_minute_is_reported_and_costs_the_jobs_nothing(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
     server = with_sleep_node(start_server(), server_kind)

@@ -11,7 +11,7 @@ import pytest
 
 from comfyui_agent.domain.states import JobStatus
 from support.agents import AgentWorkspace
-from support.breaking import only_simulator
+from support.breakage import only_simulator
 from support.servers import ServerProcess
 from support.stores import in_the_shell
 from support.yaml_workspaces import MakeYaml, YamlWorkspace, colour_job, resident_megabytes, yaml_workspaces

@@ -8,7 +8,7 @@ import pytest
 
 from comfyui_agent.lab.fault_proxy import FaultProxy
 from support.agents import check_promises
-from support.breaking import (
+from support.breakage import (
     Lodger,
     Make,
     Start,

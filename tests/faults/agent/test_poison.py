@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.agents import AgentWorkspace, check_promises
-from support.breaking import (
+from support.breakage import (
     Executioner,
     Make,
     Start,
@@ -59,7 +59,7 @@ def check_justice(workspace: AgentWorkspace, executioner: Executioner, strikes: 
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("patience", PATIENCE)
-def test_after_three_strikes_a_job_is_poison_and_the_others_are_done(
+def test_after_three_crashes_a_job_is_poison_and_the_others_are_done(
     start_server: Start, make_workspace: Make, server_kind: str, patience: float
 ) -> None:
     server = with_sleep_node(start_server(), server_kind)

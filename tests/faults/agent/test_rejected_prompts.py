@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.agents import check_promises, renders
-from support.breaking import Make, Start, coloured, errors_of, job, only_simulator, outcomes_of, submit, told
+from support.breakage import Make, Start, coloured, errors_of, job, only_simulator, outcomes_of, submit, told
 from support.graphs import node
 from support.sampling import some
 

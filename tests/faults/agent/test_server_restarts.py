@@ -6,7 +6,7 @@ import pytest
 
 from comfyui_agent.lab.fault_proxy import Refuse
 from support.agents import check_promises
-from support.breaking import (
+from support.breakage import (
     Make,
     Start,
     Stranger,

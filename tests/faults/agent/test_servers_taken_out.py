@@ -13,7 +13,7 @@ from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.lab.fault_proxy import Silence
 from comfyui_agent.store import operations as ops
 from support.agents import AgentWorkspace, check_promises, is_stopped, leave, renders, server_queue, wait_until
-from support.breaking import (
+from support.breakage import (
     Make,
     Start,
     coloured,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.agents import check_promises
-from support.breaking import Make, Start, only_simulator, told, wait_told, without_flag
+from support.breakage import Make, Start, only_simulator, told, wait_told, without_flag
 
 QUICK = {"E3_COMFYUI__STALL_SECONDS": "1", "E3_COMFYUI__FAILOVER_SECONDS": "1"}
 

@@ -17,7 +17,7 @@ import pytest
 from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.states import JobStatus
 from support.agents import AgentWorkspace, leave, server_queue
-from support.breaking import Make, Start, only_simulator, with_sleep_node, without_flag
+from support.breakage import Make, Start, only_simulator, with_sleep_node, without_flag
 from support.sweeps import (
     NINETY,
     Composing,
@@ -453,7 +453,7 @@ def test_nothing_of_a_sweep_runs_before_it_is_whole(start_server: Start, make_wo
 
 
 @pytest.mark.slow
-def test_nothing_is_told_of_a_sweep_that_was_killed_while_it_was_queued(
+def test_nothing_is_reported_of_a_sweep_that_was_killed_while_it_was_queued(
     start_server: Start, make_workspace: Make
 ) -> None:
     workspace = prepared(make_workspace(start_server().url))

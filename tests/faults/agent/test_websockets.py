@@ -8,7 +8,7 @@ import pytest
 
 from comfyui_agent.lab.fault_proxy import Fault, FaultProxy, Garbage, Loss, Refuse, Reset, Silence, Slice
 from support.agents import check_promises, renders
-from support.breaking import Make, Start, prompts_posted, proxied, wait_for_end
+from support.breakage import Make, Start, prompts_posted, proxied, wait_for_end
 from support.sampling import some
 
 JOBS = 30

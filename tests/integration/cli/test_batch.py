@@ -18,7 +18,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.sim.process import ServerProcess
 from support.agents import AgentWorkspace
 from support.batches import KEYS, batch_of, document, members, queued_id, refusal
-from support.running import Servers
+from support.shared_servers import Servers
 from support.stores import in_the_shell
 from support.terminal import in_terminal
 from support.workspaces import call_e3, everything_in, new_workspace, run_e3

@@ -131,7 +131,7 @@ def test_a_near_miss_is_answered_with_what_was_meant(night: AgentWorkspace) -> N
     assert said == "e3: 'winter_tales' is a book and no job: see e3 book show winter_tales\n"
 
 
-def test_jobs_that_wait_for_nobody_are_told_of_on_stderr_and_not_in_json(night: AgentWorkspace, tmp_path: Path) -> None:
+def test_jobs_without_an_agent_are_reported_on_stderr_and_not_in_json(night: AgentWorkspace, tmp_path: Path) -> None:
     file = tmp_path / "hen.yaml"
     file.write_text("job_type: T2I\nworkflow_id: picture\ninputs: {color: 3}\n", encoding="utf-8")
     assert call_e3("queue", "ls", cwd=night.root).stderr == NOBODY

@@ -16,7 +16,7 @@ import pytest
 from comfyui_agent.engine import health_checks
 from comfyui_agent.store.sqlite.migrator import MIGRATIONS, NEWEST, OURS
 from support.agents import AgentWorkspace
-from support.running import Servers
+from support.shared_servers import Servers
 from support.stores import in_the_shell
 from support.terminal import like_anyone
 from support.workspaces import NOWHERE, call_e3, drop, everything_in, job_text, new_workspace, run_e3

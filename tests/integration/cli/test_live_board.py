@@ -14,8 +14,8 @@ import pytest
 from comfyui_agent.sim.process import ServerProcess
 from support.agents import AgentWorkspace
 from support.hostile import Question, Reply, Writer, hostile_server, says
-from support.running import Servers
 from support.sampling import some
+from support.shared_servers import Servers
 from support.stores import in_the_shell
 from support.terminal import Terminal, in_terminal
 from support.workspaces import NOWHERE, QUICK, call_e3, drop, job_text, new_workspace

@@ -17,8 +17,8 @@ import pytest
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.sim.process import ServerProcess
 from support.agents import AgentWorkspace, leave, server_queue, wait_until
-from support.running import Servers
 from support.sampling import some
+from support.shared_servers import Servers
 from support.stores import in_the_shell
 from support.workspaces import call_e3, drop, job_text, new_workspace, run_e3, start_e3, wait_for_words
 

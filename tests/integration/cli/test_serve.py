@@ -19,7 +19,7 @@ import pytest
 from comfyui_agent.sim.process import free_port
 from support.agents import AgentWorkspace, wait_until
 from support.batches import refusal
-from support.running import Servers
+from support.shared_servers import Servers
 from support.workspaces import call_e3, drop, new_workspace, run_e3
 
 WITH_PAGE = {"E3_UI__ENABLED": "true"}

@@ -235,7 +235,7 @@ def test_a_name_is_needed_and_a_folder_that_is_there(gpus: Path, arguments: list
     ("command", "words"),
     [("pause", "is paused: it gets nothing new"), ("drain", "is drained: nothing"), ("resume", "is back at work")],
 )
-def test_people_are_told_what_it_means(gpus: Path, command: str, words: str) -> None:
+def test_people_read_what_it_means(gpus: Path, command: str, words: str) -> None:
     answer = e3("servers", command, "gpu1", "-C", str(gpus))
     assert answer.stdout.startswith(f"gpu1:8188 {words}")
 

@@ -28,7 +28,7 @@ from support.batches import (
     write_graph,
     write_yaml,
 )
-from support.running import Servers
+from support.shared_servers import Servers
 from support.stores import in_the_shell
 from support.terminal import in_terminal
 from support.workspaces import NOWHERE, call_e3, everything_in, new_workspace, run_e3

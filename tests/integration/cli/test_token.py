@@ -85,7 +85,7 @@ def test_a_token_that_is_taken_back_stays_known_and_its_number_is_never_used_aga
     assert document(call_e3("token", "revoke", "1", "--json", *place))["name"] == "first"
 
 
-def test_whoever_takes_the_last_one_back_is_told_who_can_reach_the_page_then(workspace: AgentWorkspace) -> None:
+def test_revoking_the_last_token_says_who_can_reach_the_page_then(workspace: AgentWorkspace) -> None:
     place = ["-C", str(workspace.root)]
     call_e3("token", "create", "--role", "admin", *place)
     told = call_e3("token", "revoke", "1", *place).stderr
@@ -95,7 +95,7 @@ def test_whoever_takes_the_last_one_back_is_told_who_can_reach_the_page_then(wor
     assert "everyone" not in call_e3("token", "ls", *place).stdout
 
 
-def test_access_is_opened_again_only_by_whoever_says_so(workspace: AgentWorkspace) -> None:
+def test_access_is_opened_again_only_on_explicit_request(workspace: AgentWorkspace) -> None:
     place = ["-C", str(workspace.root)]
     call_e3("token", "create", "--role", "admin", *place)
     words = refusal(call_e3("token", "open", *place), 1)
@@ -111,7 +111,7 @@ def test_access_is_opened_again_only_by_whoever_says_so(workspace: AgentWorkspac
 
 
 @pytest.mark.parametrize(("setting", "value"), [("trusted_proxies", "10.0.0.0/24"), ("host", "0.0.0.0")])
-def test_where_this_machine_needs_a_token_in_any_case_nobody_is_told_otherwise_and_open_is_refused(
+def test_where_this_machine_needs_a_token_in_any_case_open_is_refused(
     workspace: AgentWorkspace, monkeypatch: pytest.MonkeyPatch, setting: str, value: str
 ) -> None:
     place = ["-C", str(workspace.root)]

@@ -129,7 +129,7 @@ async def test_files_in_hidden_folders_are_none(room: Intake, is_running: bool) 
 
 
 @WATCHED
-async def test_a_link_to_a_folder_is_not_followed_and_told(
+async def test_a_link_to_a_folder_is_not_followed_and_reported(
     room: Intake, tmp_path: Path, is_running: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = tmp_path / "other"
@@ -177,7 +177,7 @@ async def test_a_file_that_is_too_large_is_a_bad_file_and_others_go_on(room: Int
 
 
 @WATCHED
-async def test_a_name_that_cannot_be_written_down_is_told_and_others_go_on(
+async def test_a_name_that_cannot_be_written_down_is_reported_and_others_go_on(
     room: Intake, is_running: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = os.fsencode(room.processing / "image")
@@ -244,7 +244,7 @@ async def test_a_bad_file_is_one_failed_row_that_names_line_key_and_remedy(room:
     assert room.files() == {"jobs/processing/image/knight.yaml"}, "a failed one stays"
 
 
-async def test_several_problems_of_a_file_are_all_told(room: Intake) -> None:
+async def test_several_problems_of_a_file_are_all_reported(room: Intake) -> None:
     room.drop(content=portrait(priority="high", retry_limit="x"))
     await room.look_once()
     trace = (await room.job()).error_trace or ""
@@ -267,7 +267,7 @@ async def test_other_files_go_on_and_bad_ones_are_submitted_anew_when_they_are_p
     assert (await room.store.run(ops.count_jobs)).failed == 0
 
 
-async def test_a_bad_file_is_told_once_over_restarts(room: Intake) -> None:
+async def test_a_bad_file_is_reported_once_over_restarts(room: Intake) -> None:
     room.drop(content="nonsense")
     for _ in range(3):
         await room.look_once()
@@ -469,9 +469,7 @@ async def fails(*_: object, **__: object) -> AsyncIterator[set[object]]:
     yield set()
 
 
-async def test_where_nothing_is_told_of_changes_the_looks_find_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_polling_finds_changes_that_nothing_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A network drive."""
     monkeypatch.setattr("watchfiles.awatch", is_silent)
     async with intake(tmp_path / "workspace", E3_RESCAN_SECONDS="0.3") as room:
@@ -487,7 +485,7 @@ async def test_where_nothing_is_told_of_changes_the_looks_find_them(
 
 
 @pytest.mark.timing
-async def test_where_watching_fails_it_is_told_once_and_files_are_still_taken_within_two_seconds(
+async def test_where_watching_fails_it_is_reported_once_and_files_are_still_taken_within_two_seconds(
     room: Intake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("watchfiles.awatch", fails)
@@ -503,7 +501,7 @@ async def test_where_watching_fails_it_is_told_once_and_files_are_still_taken_wi
     assert "no more watches" in words
 
 
-async def test_watching_that_fails_again_after_it_had_worked_is_told_again(
+async def test_watching_that_fails_again_after_it_had_worked_is_reported_again(
     room: Intake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     rounds = 0
@@ -551,7 +549,7 @@ async def is_true(value: object) -> bool:
     return bool(value)
 
 
-async def test_a_database_that_refuses_for_a_while_is_told_once_and_asked_again(
+async def test_a_database_that_refuses_for_a_while_is_reported_once_and_asked_again(
     room: Intake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tries = []
@@ -590,7 +588,7 @@ async def test_a_monitor_that_starts_while_the_database_does_not_answer_waits_fo
     await room.taken()
 
 
-async def test_a_wrong_workflows_yaml_is_told_and_what_it_said_before_still_counts(
+async def test_a_wrong_workflows_yaml_is_reported_and_what_it_said_before_still_counts(
     room: Intake, caplog: pytest.LogCaptureFixture
 ) -> None:
     await room.watching()

@@ -300,7 +300,7 @@ def without_room(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
     return tries
 
 
-async def test_when_there_is_no_room_for_a_picture_it_is_told_once_and_tried_again(
+async def test_when_there_is_no_room_for_a_picture_it_is_reported_once_and_tried_again(
     room: Intake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (room.root / "pictures" / "red.png").write_bytes(RED)

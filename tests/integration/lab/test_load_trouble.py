@@ -21,7 +21,7 @@ from comfyui_agent.sim.process import ServerProcess, simulator
 from comfyui_agent.sim.settings import SimSettings
 from comfyui_agent.sim.simulator import Simulator
 from support.load import Report, executions, press, wait_until, workflow_file
-from support.running import Servers
+from support.shared_servers import Servers
 from support.workspaces import NOWHERE, call_e3
 
 UNHEARD = "not heard on the websocket"
@@ -246,7 +246,7 @@ def test_a_report_that_cannot_be_written_in_the_end_was_printed_before(
     assert "Written" not in answer.stderr
 
 
-def test_without_json_the_figures_are_told_all_the_same(half_second: ServerProcess, tmp_path: Path) -> None:
+def test_without_json_the_figures_are_reported_all_the_same(half_second: ServerProcess, tmp_path: Path) -> None:
     arguments = ("--jobs", "2", "--concurrency", "1", "--warmup", "0", "--output", "out/report.json")
     answer = during_the_run(tmp_path, half_second.url, arguments, lambda: vanish(tmp_path / "out"))
     assert "2 of 2 completed" in answer.stdout

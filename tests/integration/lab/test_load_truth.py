@@ -16,7 +16,7 @@ from comfyui_agent.lab.measurement.statistics import percentile
 from comfyui_agent.sim.process import ServerProcess, simulator
 from support.graphs import empty_image
 from support.load import Execution, Report, asked, executions, page, press, seedless
-from support.running import HAS_REAL, Servers
+from support.shared_servers import HAS_REAL, Servers
 
 WITHIN = 0.05
 SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -227,7 +227,9 @@ async def test_a_seed_that_leads_nowhere_does_not_pass_for_variety(servers: Serv
     assert not any("1" in each.cached for each in ran)
 
 
-async def test_serial_books_have_one_page_at_a_time_and_the_most_within_the_targets_are_told(servers: Servers) -> None:
+async def test_serial_books_have_one_page_at_a_time_and_the_most_within_the_targets_are_reported(
+    servers: Servers,
+) -> None:
     report = await press([servers.url("sim")], mode=Mode.BOOKS, levels=[1, 3], pages=17, parallel_pages=False)
     summary = report["summary"]
     assert [level["total_jobs"] for level in summary["levels"]] == [17, 51]

@@ -20,7 +20,7 @@ import pytest
 from comfyui_agent.sim.process import ServerProcess, simulator
 from support.graphs import node, picture
 from support.load import asked, is_idle, page, wait_until, workflow_file
-from support.running import Servers
+from support.shared_servers import Servers
 from support.terminal import in_terminal, like_anyone
 from support.workspaces import NOWHERE, call_e3, new_workspace, run_e3
 
@@ -105,7 +105,7 @@ def test_a_report_a_page_a_log_and_a_few_lines(servers: Servers, tmp_path: Path)
 @pytest.mark.parametrize(
     "what", [("--jobs", "1", "--concurrency", "1"), ("--books", "1", "--pages", "1")], ids=["prompt", "book"]
 )
-def test_one_is_told_in_the_singular(servers: Servers, tmp_path: Path, what: tuple[str, ...]) -> None:
+def test_one_is_written_in_the_singular(servers: Servers, tmp_path: Path, what: tuple[str, ...]) -> None:
     said = load(tmp_path, servers.url("sim"), *what).stdout
     unit = "book" if "--books" in what else "prompt"
     assert f"then 1 {unit} at once of " in said

@@ -19,8 +19,8 @@ from comfyui_agent.lab.profiling import profile
 from comfyui_agent.lab.profiling.report import folder_of_today
 from comfyui_agent.sim.process import ServerProcess, simulator
 from support.graphs import empty_image, node, picture
-from support.running import HAS_REAL, Servers
 from support.sampled_graphs import text_to_image
+from support.shared_servers import HAS_REAL, Servers
 from support.terminal import in_terminal
 from support.workspaces import NOWHERE, call_e3, new_workspace
 

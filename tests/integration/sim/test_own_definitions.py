@@ -108,7 +108,7 @@ async def test_text_becomes_a_picture_through_nodes_that_nobody_knows(wire: Wire
     assert opened(await only_file(wire, text_to_image())).size == (96, 64)
 
 
-async def test_a_node_known_by_its_definition_paints_what_it_is_told(wire: Wire) -> None:
+async def test_a_node_known_by_its_definition_paints_its_inputs(wire: Wire) -> None:
     pictures = []
     for change in ({}, {"seed": 2}, {"prompt": "a large boat"}):
         inputs = {**GENERATE["1"]["inputs"], **change}

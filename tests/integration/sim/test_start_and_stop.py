@@ -97,7 +97,7 @@ def test_its_own_temporary_folder_goes_with_it() -> None:
     assert not folder.exists()
 
 
-def test_a_taken_port_is_told_in_one_line(plain_server: ServerProcess) -> None:
+def test_a_taken_port_is_reported_in_one_line(plain_server: ServerProcess) -> None:
     port = plain_server.url.rpartition(":")[2]
     result = ended("--port", port)
     assert (result.exit_code, result.stdout) == (1, "")
@@ -106,7 +106,7 @@ def test_a_taken_port_is_told_in_one_line(plain_server: ServerProcess) -> None:
     )
 
 
-def test_a_host_that_is_not_this_machine_is_told_in_one_line() -> None:
+def test_a_host_that_is_not_this_machine_is_reported_in_one_line() -> None:
     result = ended("--host", "no-such-host.invalid", "--port", "0")
     assert result.exit_code == 1
     assert result.stderr.startswith("e3: cannot start a simulator at no-such-host.invalid:0: ")

@@ -13,7 +13,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.records import Counts
 from comfyui_agent.store.store import Store
-from support.batched import FOX, queue
+from support.store_batches import FOX, queue
 from support.stores import Database, broken, lease, real_counts, submit_one, wish
 
 

@@ -17,7 +17,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Lease, Leased
 from comfyui_agent.store.store import Store
-from support.batched import (
+from support.store_batches import (
     EXPIRY,
     FOX,
     GAP,

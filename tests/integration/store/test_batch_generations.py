@@ -10,7 +10,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.store import Store
-from support.batched import (
+from support.store_batches import (
     FOX,
     all_that_is_there,
     batch_of,
@@ -154,7 +154,7 @@ async def test_a_member_that_has_ended_when_it_comes_opens_nothing(store: Store,
     assert ((await batch_of(store)).generation, await status_of(store)) == (1, "complete")
 
 
-async def test_a_wish_for_what_is_done_keeps_the_result_until_there_is_another(store: Store) -> None:
+async def test_a_request_for_what_is_done_keeps_the_result_until_there_is_another(store: Store) -> None:
     (job_id,) = await queue(store, 1)
     await land(store, await lease(store))
     assert await store.run(ops.resubmit_jobs, [(job_id, None)], avoid_cache=True) == [job_id]
@@ -167,7 +167,7 @@ async def test_a_wish_for_what_is_done_keeps_the_result_until_there_is_another(s
     assert ((await batch_of(store)).generation, await completions(store)) == (2, 2)
 
 
-async def test_a_wish_can_say_something_new(store: Store) -> None:
+async def test_a_regeneration_can_change_inputs(store: Store) -> None:
     (job_id,) = await queue(store, 1, inputs={"6.text": "a fox"}, metadata={"page": 1}, file_path="fox.png")
     await fall(store, await lease(store))
     changed = wish("ignored", template=GRAPH, inputs={"6.text": "ein Füchslein"}, metadata={"page": 2})
@@ -179,7 +179,7 @@ async def test_a_wish_can_say_something_new(store: Store) -> None:
     assert await store.run(ops.find_template, GRAPH.hash) == GRAPH
 
 
-async def test_only_what_has_ended_can_be_wished_for_again(store: Store, database: Database) -> None:
+async def test_only_ended_items_can_be_regenerated(store: Store, database: Database) -> None:
     await queue(store, 2)
     running, waiting = await lease_one(store), (await store.run(ops.list_jobs, status=JobStatus.PENDING))[0]
     before = all_that_is_there(database)
@@ -191,7 +191,7 @@ async def test_only_what_has_ended_can_be_wished_for_again(store: Store, databas
     assert all_that_is_there(database) == before
 
 
-async def test_a_wish_lets_go_of_a_prompt_of_the_run_before(store: Store) -> None:
+async def test_a_request_lets_go_of_a_prompt_of_the_run_before(store: Store) -> None:
     """Else the old prompt would be taken over, and its result be that of the new wish."""
     (job_id,) = await queue(store, 1)
     stale = await lease_one(store)

@@ -9,7 +9,7 @@ import pytest
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
-from support.batched import (
+from support.store_batches import (
     FOX,
     batch_of,
     land,

@@ -19,7 +19,7 @@ from comfyui_agent.store.errors import BatchTaken, LeaseLost
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
-from support.batched import (
+from support.store_batches import (
     CREATOR,
     FOX,
     all_that_is_there,
@@ -101,7 +101,7 @@ async def test_a_part_with_a_name_that_is_taken_is_refused_whole(
     assert all_that_is_there(database) == before
 
 
-async def test_what_a_dead_door_had_begun_is_as_if_it_had_never_been(store: Store, database: Database) -> None:
+async def test_an_unfinished_submission_of_a_dead_process_leaves_nothing(store: Store, database: Database) -> None:
     await queue(store, batch_id="whole")
     await register(store, "another-door")
     await fill(store, batch_id="living", creator="another-door")
@@ -122,7 +122,7 @@ async def test_a_batch_that_nobody_is_said_to_fill_is_left_alone(store: Store) -
     assert (await batch_of(store)).total == 3
 
 
-async def test_much_that_a_dead_door_had_begun_is_removed_a_part_at_a_time(
+async def test_many_jobs_of_a_dead_submitter_are_removed_in_parts(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "DISCARDED_AT_ONCE", 40)
@@ -137,7 +137,7 @@ async def test_much_that_a_dead_door_had_begun_is_removed_a_part_at_a_time(
 
 
 @pytest.mark.slow
-async def test_a_hundred_thousand_that_a_dead_door_had_begun_vanish_while_others_work(store: Store) -> None:
+async def test_a_hundred_thousand_jobs_of_a_dead_submitter_vanish_while_others_work(store: Store) -> None:
     await fill(store, 100_000)
     await queue(store, 50, "small")
     parts = 0
@@ -328,9 +328,7 @@ TELLING["cancel-waiting"] = "cancelled"
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_whoever_lands_the_last_member_completes_the_batch_once(
-    store: Store, database: Database, ending: str
-) -> None:
+async def test_the_last_member_completes_the_batch_once(store: Store, database: Database, ending: str) -> None:
     await queue(store, 2)
     await queue(store, 1, "other")
     first, last = await lease(store, most=2)
@@ -347,7 +345,7 @@ async def test_whoever_lands_the_last_member_completes_the_batch_once(
 
 
 @pytest.mark.parametrize("ending", TELLING)
-async def test_the_completion_is_told_after_the_end_of_the_last_member(
+async def test_the_completion_is_reported_after_the_end_of_the_last_member(
     store: Store, database: Database, ending: str
 ) -> None:
     await queue(store, 1)
@@ -359,7 +357,7 @@ async def test_the_completion_is_told_after_the_end_of_the_last_member(
     assert before.batch_id == FOX
 
 
-async def test_a_job_file_that_turns_bad_is_told_of_before_the_completion_of_its_batch(store: Store) -> None:
+async def test_a_job_file_that_turns_bad_is_reported_before_the_completion_of_its_batch(store: Store) -> None:
     source = "jobs/processing/image/fox.yaml"
     await store.run(ops.file_jobs, [ReadFile(wish("fox.yaml", source=source, digest="good"))])
     (job,) = await store.run(ops.list_jobs)
@@ -466,7 +464,7 @@ async def test_a_failed_run_that_is_tried_again_has_not_landed(store: Store, dat
 # Reserved for whoever works off the batch by name.
 
 
-async def test_reserved_members_are_for_whoever_names_their_batch(store: Store, database: Database) -> None:
+async def test_reserved_members_are_leased_only_with_their_batch(store: Store, database: Database) -> None:
     await queue(store, 2, reserved=True)
     database.by_hand("UPDATE jobs SET hold = NULL, priority = 1")
     await queue(store, 1, "other")
@@ -477,7 +475,7 @@ async def test_reserved_members_are_for_whoever_names_their_batch(store: Store, 
     assert [each.is_reserved for each in await store.run(ops.open_attempts) if each.batch_id == "other"] == [False]
 
 
-async def test_whoever_works_a_batch_off_leaves_the_rest_of_the_queue_alone(store: Store) -> None:
+async def test_working_a_batch_off_leaves_the_rest_of_the_queue_alone(store: Store) -> None:
     await queue(store, 2)
     await submit_one(store, "urgent", priority=1)
     assert [each.batch_id for each in await lease_of(store, FOX, most=9)] == [FOX, FOX]

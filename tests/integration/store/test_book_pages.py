@@ -12,7 +12,7 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
-from support.batched import FOX, fall, job_of, land, queue
+from support.store_batches import FOX, fall, job_of, land, queue
 from support.stores import SERVER, Database, Rows, broken, lease, lease_one, open_attempt, submit_and_lease, wish
 
 COLUMNS = [
@@ -112,7 +112,7 @@ async def test_a_number_that_is_none_in_one_job_does_not_hide_every_page(
 # What is told of pages, and what the view says of them.
 
 
-async def test_a_page_that_fails_is_told_of_in_the_words_of_books(store: Store) -> None:
+async def test_a_page_that_fails_is_reported_in_the_words_of_books(store: Store) -> None:
     (job_id,) = await queue(store, 1, kind=BatchKind.BOOK)
     first = await lease_one(store)
     await store.run(ops.requeue_job, first.lease, broken(message="once"), Retry(0.0, charged=True))
@@ -141,7 +141,7 @@ async def test_events_of_a_book_name_it_and_those_of_pages_their_page(store: Sto
 
 
 @pytest.mark.parametrize("kind", [BatchKind.SWEEP, BatchKind.BURST, BatchKind.FILES])
-async def test_nothing_else_is_told_of_in_the_words_of_books(store: Store, kind: BatchKind) -> None:
+async def test_nothing_else_is_reported_in_the_words_of_books(store: Store, kind: BatchKind) -> None:
     await queue(store, 2, kind=kind)
     again, over = await lease(store, most=2)
     await store.run(ops.requeue_job, again.lease, broken(), Retry(60.0, charged=True))

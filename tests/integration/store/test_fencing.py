@@ -141,7 +141,7 @@ async def test_a_worker_that_lost_its_lease_no_longer_says_how_long_the_prompt_r
 
 
 @pytest.mark.parametrize("name", WRITES)
-async def test_each_write_works_for_whoever_has_the_lease(store: Store, database: Database, name: str) -> None:
+async def test_each_write_works_for_the_holder_of_the_lease(store: Store, database: Database, name: str) -> None:
     lease = (await submit_and_lease(store)).lease
     before = everything(database)
     await WRITES[name](store, lease)

@@ -13,7 +13,7 @@ from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.errors import FileTaken
 from comfyui_agent.store.sqlite.migrator import MIGRATIONS, OURS
 from comfyui_agent.store.store import Store
-from support.batched import FOX, queue
+from support.store_batches import FOX, queue
 from support.stores import LEASE_SECONDS, Database, everything, in_the_shell, lease, wish
 
 FOLDER = f"jobs/finished/image/{FOX}"

@@ -247,7 +247,7 @@ async def test_names_and_texts_are_taken_as_they_are(store: Store) -> None:
     assert await verdict_on(store, filed(name=name)) is FileVerdict.UNCHANGED
 
 
-async def test_a_problem_that_cannot_be_written_as_it_is_is_still_told(store: Store) -> None:
+async def test_a_problem_that_cannot_be_written_as_it_is_is_still_reported(store: Store) -> None:
     await file_one(store, filed(problem="half a letter: \ud800 " + "x" * 100_000))
     found = await row(store)
     assert found["error_trace"].startswith("invalid: half a letter: \\ud800")
@@ -273,7 +273,7 @@ async def test_the_same_bytes_of_a_job_that_is_done_are_to_be_put_away(store: St
     assert everything(database) == before
 
 
-async def test_a_bad_file_that_is_still_the_same_is_not_told_again(store: Store, database: Database) -> None:
+async def test_a_bad_file_that_is_still_the_same_is_not_reported_again(store: Store, database: Database) -> None:
     await file_one(store, filed(problem="bad"))
     before = everything(database)
     assert await verdict_on(store, filed(problem="bad")) is FileVerdict.UNCHANGED
@@ -607,7 +607,7 @@ def going_to(path: str, name: str, content: str = "first", *, insists: bool = Tr
     return replace(filed(content, name, file_path=path), insists=insists)
 
 
-async def test_a_path_of_a_file_that_waits_is_told_before_anything_is_written(store: Store) -> None:
+async def test_a_path_of_a_file_that_waits_is_reported_before_anything_is_written(store: Store) -> None:
     """Whoever asks can see whether that file is still there: one that was renamed is about to be cancelled."""
     await file_one(store, going_to("x.png", "owner.yaml"))
     ruling = await file_one(store, going_to("x.png", "late.yaml", insists=False))
@@ -729,7 +729,7 @@ async def test_a_change_that_two_see_at_once_is_one_submission(store: Store, dat
     assert await told(store, newest) == [("job.submitted", KNIGHT)]
 
 
-async def test_taking_files_in_wakes_whoever_works(store: Store) -> None:
+async def test_taking_files_in_wakes_the_agent(store: Store) -> None:
     woken = asyncio.Event()
     store.on_change(woken.set)
     await file_one(store, filed())
@@ -834,7 +834,7 @@ async def test_the_prompt_of_a_job_whose_file_is_deleted_is_still_to_be_taken_ba
     assert await store.run(ops.adopt_attempt, attempt, "second-agent", LEASE_SECONDS) is None
 
 
-async def test_a_file_that_is_put_back_as_it_was_is_a_new_wish(store: Store, database: Database) -> None:
+async def test_a_file_that_is_put_back_unchanged_is_a_new_job(store: Store, database: Database) -> None:
     await file_one(store, full("first", 0))
     await store.run(ops.cancel_deleted, [SOURCE])
     before = await row(store)
@@ -873,7 +873,7 @@ async def test_the_files_of_waiting_jobs_are_listed_and_no_others(store: Store) 
 # Rejected.
 
 
-async def test_why_files_were_rejected_is_remembered_and_told(store: Store, database: Database) -> None:
+async def test_why_files_were_rejected_is_remembered_and_reported(store: Store, database: Database) -> None:
     await store.run(ops.reject_file, "a.yaml.rejected", "it is done already")
     database.clock.advance(1)
     await store.run(ops.reject_file, "b.yaml.rejected", "another one")

@@ -15,7 +15,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.cursors import FIRST_ID, LAST_ID, CursorPlace, cursor_of
 from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
 from comfyui_agent.store.store import Store
-from support.batched import FOX, land, queue
+from support.store_batches import FOX, land, queue
 from support.stores import Database, lease, submit_one, wish
 
 ORDER = {

@@ -13,7 +13,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
-from support.batched import FOX, queue
+from support.store_batches import FOX, queue
 from support.stores import (
     LEASE_SECONDS,
     SERVER,
@@ -181,7 +181,7 @@ async def test_two_lost_pages_wait_for_their_turn_when_another_is_at_a_server(st
 # Servers that are stuck.
 
 
-async def test_a_stuck_prompt_is_noted_and_told_once(store: Store, database: Database) -> None:
+async def test_a_stuck_prompt_is_noted_and_reported_once(store: Store, database: Database) -> None:
     assert await store.run(ops.note_stuck, SERVER, "p1", "no sign of life")
     assert not await database.open().run(ops.note_stuck, SERVER, "p1", "it does not stop")
     (noted,) = await store.run(ops.stuck_prompts)

@@ -11,7 +11,7 @@ from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store import overview
 from comfyui_agent.store.store import Store
-from support.batched import FOX, land, queue
+from support.store_batches import FOX, land, queue
 from support.stores import Database, broken, lease, lease_one, submit_and_lease, submit_one, wish
 
 MINUTE = len("2025-08-09 12:30")

@@ -35,7 +35,7 @@ from comfyui_agent.store.records import Leased, Window
 from comfyui_agent.store.sqlite.migrator import MIGRATIONS
 from comfyui_agent.store.sqlite.session import QUERIES, add_brief_views
 from comfyui_agent.store.store import Store
-from support.batched import FOX, queue
+from support.store_batches import FOX, queue
 from support.stores import HOST, LEASE_SECONDS, SERVER, WORKER, Database, broken, lease, lease_one
 
 PARAMETER = re.compile(r":(\w+)")

@@ -41,9 +41,7 @@ async def test_a_server_that_nobody_took_out_of_work_is_not_listed(store: Store)
 
 
 @pytest.mark.parametrize("halt", ["pause_server", "drain_server"])
-async def test_nothing_is_leased_for_a_server_that_is_out_of_work_by_whoever_asks(
-    store: Store, database: Database, halt: str
-) -> None:
+async def test_nothing_is_leased_for_a_server_that_takes_no_work(store: Store, database: Database, halt: str) -> None:
     await store.run(ops.submit_jobs, [wish("a"), wish("b")])
     await store.run(getattr(ops, halt), SERVER)
     assert await lease(store) == []
@@ -109,7 +107,7 @@ async def test_of_several_agents_that_see_the_end_of_a_drain_one_tells_it(store:
     assert await drains_told(store) == [SERVER]
 
 
-async def test_a_drain_that_is_asked_for_again_is_told_once(store: Store) -> None:
+async def test_a_drain_that_is_asked_for_again_is_reported_once(store: Store) -> None:
     assert await store.run(ops.drain_server, SERVER) is ServerState.DRAINED
     assert await store.run(ops.drain_server, SERVER) is ServerState.DRAINED
     assert await drains_told(store) == [SERVER]
@@ -153,7 +151,7 @@ async def test_the_time_is_that_of_the_last_change(store: Store, database: Datab
     assert since() == database.clock.text()
 
 
-async def test_whoever_works_wakes_up_in_this_process_and_in_others(store: Store, database: Database) -> None:
+async def test_agents_wake_up_in_this_process_and_in_others(store: Store, database: Database) -> None:
     here, there = asyncio.Event(), asyncio.Event()
     other = database.open()
     store.on_change(here.set)

@@ -229,7 +229,7 @@ async def test_a_refusal_shows_no_path_of_this_machine(house: Served) -> None:
     assert "the workspace .: no" in answers[6].text
 
 
-async def test_whoever_holds_up_the_start_of_tls_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stalled_tls_handshake_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_server, "HEAD_SECONDS", 0.2)
     async with served(tmp_path / "house", **TLS) as house:
         assert house.url.startswith("https://127.0.0.1:")

@@ -318,7 +318,7 @@ async def test_tokens_that_are_made_and_taken_back_are_in_the_trail_and_never_wh
     assert made["token"] not in str(found)
 
 
-async def test_a_row_is_told_in_the_metrics_log_like_any_event() -> None:
+async def test_a_row_is_reported_in_the_metrics_log_like_any_event() -> None:
     event = Event(EventName.AUDIT_JOB_CANCEL, job_id=JobId(1), actor="token 3 (studio)", address="10.0.0.7")
     said = event.as_json()
     assert (said["event"], said["actor"], said["address"]) == ("audit.job.cancel", "token 3 (studio)", "10.0.0.7")

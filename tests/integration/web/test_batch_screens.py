@@ -27,7 +27,7 @@ from comfyui_agent.web.html import render_fragment, render_page
 from comfyui_agent.web.outputs import Outputs
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 from comfyui_agent.web.site import view_of
-from support.batched import fall, land, lease_of
+from support.store_batches import fall, land, lease_of
 from support.stores import SERVER, SqliteDatabase
 
 EVIL = "<script>alert('x')</script>\"&"

@@ -8,9 +8,9 @@ import pytest
 
 from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.store import operations as ops
-from support.batched import queue
 from support.batches import KEYS
 from support.pictures import opened, png
+from support.store_batches import queue
 from support.stores import wish
 from support.web import Served, check_problem
 

@@ -8,7 +8,7 @@ import pytest
 
 from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.store import operations as ops
-from support.batched import queue
+from support.store_batches import queue
 from support.web import Keys, Served, bearer, check_problem
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -219,7 +219,7 @@ async def test_a_page_that_renders_or_is_not_there_cannot_be_rendered_again(hous
         check_problem(await house.post(f"/admin/books/half/regenerate-page/{page}"), 422)
 
 
-async def test_a_wish_for_a_page_that_does_not_follow_the_description_is_refused(house: Served) -> None:
+async def test_a_request_for_a_page_that_does_not_follow_the_description_is_refused(house: Served) -> None:
     await told(house, "unread", "f")
     bodies: list[Any] = [{"inputs": []}, {"new_seed": "yes"}, {"new_seed": 1}, {"pages": [1]}, [], 7]
     for body in bodies:

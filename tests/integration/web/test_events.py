@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web import event_feed
-from support.batched import queue
+from support.store_batches import queue
 from support.stores import wish
 from support.web import Frame, Served, eventually, served, watching
 from support.workspaces import call_e3, job_text
@@ -43,7 +43,7 @@ async def told(house: Served) -> None:
     await eventually(lambda: house.context.event_feed._last_id >= newest, "the events to be told")
 
 
-async def test_what_happens_is_told_in_the_order_of_commits_with_its_number_and_its_facts(house: Served) -> None:
+async def test_what_happens_is_reported_in_the_order_of_commits_with_its_number_and_its_facts(house: Served) -> None:
     async with watching(house, EVENTS) as stream:
         await house.job("told", priority=-9)
         [leased] = await house.lease()
@@ -58,7 +58,7 @@ async def test_what_happens_is_told_in_the_order_of_commits_with_its_number_and_
     assert done["timestamp"]
 
 
-async def test_what_happened_before_is_not_told_unless_it_is_asked_for(house: Served) -> None:
+async def test_what_happened_before_is_not_reported_unless_it_is_asked_for(house: Served) -> None:
     await house.job("earlier")
     await told(house)
     async with watching(house, EVENTS) as stream:
@@ -67,7 +67,7 @@ async def test_what_happened_before_is_not_told_unless_it_is_asked_for(house: Se
     assert names([frame]) == [("job.submitted", "later")]
 
 
-async def test_whoever_comes_back_with_the_last_number_misses_nothing_and_hears_nothing_twice(house: Served) -> None:
+async def test_a_listener_that_resumes_misses_nothing_and_hears_nothing_twice(house: Served) -> None:
     async with watching(house, EVENTS) as stream:
         await house.job("first")
         [first] = await stream.events(1)
@@ -102,14 +102,14 @@ async def test_a_number_that_is_none_is_as_good_as_none(house: Served, last: str
     assert frame.value["config_name"].startswith("heard-")
 
 
-async def test_a_number_that_another_database_told_of_does_not_silence_this_one(house: Served) -> None:
+async def test_a_number_that_another_database_reported_does_not_silence_this_one(house: Served) -> None:
     async with watching(house, EVENTS, Last_Event_ID="1000000000") as stream:
         await house.job("spoken")
         [frame] = await stream.events(1)
     assert frame.value["config_name"] == "spoken"
 
 
-async def test_only_events_of_one_batch_are_told_if_that_is_asked_for(house: Served) -> None:
+async def test_only_events_of_one_batch_are_reported_if_that_is_asked_for(house: Served) -> None:
     async with watching(house, f"{EVENTS}?batch=fox_7") as stream, watching(house, EVENTS) as everything:
         await queue(house.store, 2, "hare_7")
         await queue(house.store, 2, "fox_7")
@@ -122,7 +122,7 @@ async def test_only_events_of_one_batch_are_told_if_that_is_asked_for(house: Ser
         assert [frame.id for frame in await again.events(3)] == [frame.id for frame in frames]
 
 
-async def test_what_another_process_does_is_told_too(house: Served) -> None:
+async def test_what_another_process_does_is_reported_too(house: Served) -> None:
     file = house.workspace.root / "other.yaml"
     file.write_text(job_text(3))
     async with watching(house, EVENTS) as stream:
@@ -246,7 +246,7 @@ async def test_a_listener_resumes_across_a_restart_of_the_page(tmp_path: Path) -
 
 
 @pytest.mark.timing
-async def test_a_listener_is_told_of_the_end_by_the_end(tmp_path: Path) -> None:
+async def test_a_listener_hears_of_the_end_at_the_end(tmp_path: Path) -> None:
     async with served(tmp_path / "house") as place:
         streams = [watching(place, EVENTS) for _ in range(3)]
         opened = [await stream.__aenter__() for stream in streams]

@@ -123,7 +123,7 @@ async def test_a_fault_of_e3_itself_is_a_problem_like_any_other_and_says_nothing
     check_headers(page)
 
 
-async def test_a_database_that_is_away_is_told_to_people_on_a_page(
+async def test_a_database_that_is_away_is_reported_to_people_on_a_page(
     gallery: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(*_: object, **__: object) -> None:

@@ -28,8 +28,8 @@ from comfyui_agent.web.guard import LARGEST_BODY, LARGEST_FORM, UNSAFE
 from comfyui_agent.web.html import ASSETS
 from comfyui_agent.web.page_server import create_app
 from comfyui_agent.web.request_body import MOST_DEPTH
-from support.batched import queue
 from support.sampling import some
+from support.store_batches import queue
 from support.web import PROBLEM, Answer, Keys, Served, bearer, check_problem, routes_of, served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -374,7 +374,7 @@ async def test_a_body_that_does_not_say_its_size_is_read_up_to_the_limit(estate:
             check_problem(await estate.raw(said + part * (route.largest // 0x1000) + b"1\r\n \r\n"), 413)
 
 
-async def test_whoever_sends_too_much_hears_so_and_is_not_cut_off(
+async def test_a_sender_of_too_much_gets_an_answer_and_is_not_cut_off(
     estate: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guard, "LINGER_SECONDS", 5.0)
@@ -621,7 +621,7 @@ async def test_a_user_gets_what_is_for_users_and_is_refused_what_is_for_admins(
             assert admitted.status not in refused
 
 
-async def test_whoever_may_look_gets_what_can_be_looked_at_and_changes_nothing(
+async def test_a_reader_sees_everything_and_changes_nothing(
     locked_house: tuple[Served, Keys],
 ) -> None:
     house, keys = locked_house

@@ -252,7 +252,7 @@ async def test_a_key_that_is_none_is_refused(house: Served, create: Create, key:
 
 
 @every_create
-async def test_a_key_is_of_whoever_sends_it(locked_house: tuple[Served, Keys], create: Create) -> None:
+async def test_a_key_belongs_to_its_sender(locked_house: tuple[Served, Keys], create: Create) -> None:
     house, keys = locked_house
     mine = await create.send(house, "shared", **bearer(keys.user))
     theirs = await create.send(house, "shared", **bearer(keys.admin))

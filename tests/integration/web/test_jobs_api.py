@@ -207,7 +207,7 @@ async def test_an_answer_is_about_the_job_that_was_asked_for_even_if_another_is_
         assert answer.value["config_name"] == "asked-for"
 
 
-async def test_several_jobs_are_cancelled_and_retried_and_each_is_told_of(house: Served) -> None:
+async def test_several_jobs_are_cancelled_and_retried_and_each_is_reported(house: Served) -> None:
     jobs = [await house.job(f"several-{number}") for number in range(3)]
     names = ["several-0", str(jobs[1].id), "several-1", "nobody"]
     cancelled = await house.post("/api/v1/jobs/cancel", {"names": names})
@@ -296,7 +296,7 @@ async def test_what_was_cancelled_is_in_no_count_and_no_sentence(house: Served) 
     assert "e3_jobs_needing_attention 0.0" in metrics
 
 
-async def test_several_are_dismissed_and_each_is_told_of(house: Served) -> None:
+async def test_several_are_dismissed_and_each_is_reported(house: Served) -> None:
     await failed_job(house, "dismissed-two")
     await house.job("still-waits")
     answer = await house.post("/api/v1/jobs/dismiss", {"names": ["dismissed-two", "still-waits", "nobody"]})
@@ -318,7 +318,7 @@ async def test_an_ended_job_is_removed_and_its_results_stay(house: Served) -> No
     check_problem(await house.get("/api/v1/jobs/removed-one"), 404)
 
 
-async def test_what_was_sent_is_told_with_the_model_and_the_values(house: Served) -> None:
+async def test_what_was_sent_is_reported_with_the_model_and_the_values(house: Served) -> None:
     job = await house.job("sent-one", priority=-1_000)
     before = (await house.get("/api/v1/jobs/sent-one/workflow")).value
     assert (before["sent"], before["filled"]["1"]["inputs"]["color"]) == (None, 1)

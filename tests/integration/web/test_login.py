@@ -32,7 +32,7 @@ async def test_a_page_asks_people_to_log_in_and_programs_for_a_token(locked_hous
 
 
 @pytest.mark.parametrize(("origin", "is_secure"), [(None, False), ("https", True)])
-async def test_whoever_logs_in_gets_a_cookie_that_scripts_cannot_read_and_other_sites_cannot_send(
+async def test_login_sets_a_cookie_that_scripts_cannot_read_and_other_sites_cannot_send(
     locked_house: tuple[Served, Keys], origin: str | None, is_secure: bool
 ) -> None:
     house, keys = locked_house
@@ -55,7 +55,7 @@ async def test_whoever_logs_in_gets_a_cookie_that_scripts_cannot_read_and_other_
     check_problem(await house.get("/api/v1/me", headers={"Cookie": f"{name}={keys.user}"}), 401)
 
 
-async def test_whoever_logs_out_loses_the_cookie_and_the_session(locked_house: tuple[Served, Keys]) -> None:
+async def test_logout_removes_the_cookie_and_the_session(locked_house: tuple[Served, Keys]) -> None:
     house, keys = locked_house
     cookie, other = await house.log_in(keys.user), await house.log_in(keys.user)
     answer = await house.post("/logout", headers={**cookie, "Content-Type": FORM})

@@ -18,8 +18,8 @@ from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web.guard import UNSAFE
 from comfyui_agent.web.page_server import create_app
-from support.batched import queue
 from support.batches import document
+from support.store_batches import queue
 from support.stores import wish
 from support.web import Answer, Served, bearer, check_problem, routes_of, served
 from support.workspaces import call_e3
@@ -125,9 +125,7 @@ async def test_every_change_of_something_owned_is_in_this_list(house: House) -> 
 
 
 @pytest.mark.parametrize(("method", "path", "body", "has_ended"), CHANGES, ids=[f"{c[0]} {c[1]}" for c in CHANGES])
-async def test_only_whoever_made_it_may_change_it(
-    house: House, method: str, path: str, body: Any, has_ended: bool
-) -> None:
+async def test_only_its_maker_may_change_it(house: House, method: str, path: str, body: Any, has_ended: bool) -> None:
     name = f"change-{CHANGES.index((method, path, body, has_ended))}"
     page = house.served
     noun = "books" if "book" in path else "batches" if "batch" in path else "jobs"
@@ -248,7 +246,7 @@ async def test_a_user_moves_their_own_job_down_to_the_floor(house: House) -> Non
     assert (await page.put(path, {"priority": -1}, headers=house.admin)).value["priority"] == -1
 
 
-async def test_a_name_is_taken_once_and_whoever_asks_for_it_again_gets_nothing(house: House) -> None:
+async def test_a_name_is_reserved_once(house: House) -> None:
     made = await house.job("taken", house.ann)
     for who in (house.bob, house.admin):
         check_problem(await house.served.post("/api/v1/jobs", {**JOB, "name": "taken"}, headers=who), 409)

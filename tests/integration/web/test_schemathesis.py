@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.running import Servers
+from support.shared_servers import Servers
 from support.web import served
 
 ENDLESS = "/api/v1/events"

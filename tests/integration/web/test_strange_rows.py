@@ -13,7 +13,7 @@ import pytest_asyncio
 from comfyui_agent.domain.jobs import NewJob, Template
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web.site import ADDRESSES
-from support.batched import queue
+from support.store_batches import queue
 from support.stores import in_the_shell
 from support.web import Served, served, watching
 

@@ -132,7 +132,7 @@ def test_the_text_of_a_prompt(tmp_path: Path, data: bytes, text: str) -> None:
         pytest.param(b"x" * (LARGEST_PROMPT + 1), ["a.txt", "too large", "1024 KB"], id="huge"),
     ],
 )
-def test_what_is_no_prompt_is_told_in_one_line(tmp_path: Path, data: bytes, words: list[str]) -> None:
+def test_a_file_without_a_prompt_is_refused_in_one_line(tmp_path: Path, data: bytes, words: list[str]) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(data)
     with pytest.raises(BadPrompt) as raised:
@@ -142,7 +142,7 @@ def test_what_is_no_prompt_is_told_in_one_line(tmp_path: Path, data: bytes, word
 
 
 @pytest.mark.parametrize("name", ["gone.txt", "folder", "a\0b.txt", "x" * 5000, "", "loop"])
-def test_what_cannot_be_read_is_told_in_one_line(tmp_path: Path, name: str) -> None:
+def test_what_cannot_be_read_is_reported_in_one_line(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(BadPrompt) as raised:

@@ -181,7 +181,7 @@ async def looked(proxy: FaultProxy) -> None:
         pytest.param({"hang_after": 0}, 1, id="a node does not look up from its work"),
     ],
 )
-async def test_what_cannot_be_stopped_is_told_and_what_waits_behind_it_is_gone(
+async def test_what_cannot_be_stopped_is_reported_and_what_waits_behind_it_is_gone(
     settings: dict[str, Any], interrupts: int
 ) -> None:
     graph = sleeper(2.0) if "imitate" in settings else picture()

@@ -206,7 +206,7 @@ def test_the_editors_format_is_told_from_the_right_one_with_how_to_get_that(tmp_
         assert str(tmp_path / "t.json") in str(caught.value), document
 
 
-def test_what_is_no_graph_is_told_with_how_to_get_one(tmp_path: Path) -> None:
+def test_a_file_without_a_graph_is_refused_with_how_to_get_one(tmp_path: Path) -> None:
     for document in [[], [GRAPH], {}, {"prompt": {}}, 5, None, "text", True]:
         with pytest.raises(NoWorkflow) as caught:
             read_template(write(tmp_path / "t.json", json.dumps(document)))

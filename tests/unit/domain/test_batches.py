@@ -144,6 +144,6 @@ def test_the_name_of_a_member_is_safe_in_a_path(values: dict[str, str]) -> None:
     assert not name.endswith(".")
 
 
-def test_a_new_batch_goes_side_by_side_and_has_no_grid_unless_it_is_told() -> None:
+def test_a_new_batch_runs_in_parallel_and_has_no_grid_by_default() -> None:
     made = NewBatch("fox_1", "fox", BatchKind.BOOK)
     assert (made.is_serial, made.wants_grid, dict(made.metadata)) == (False, False, {})

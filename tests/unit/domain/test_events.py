@@ -21,7 +21,7 @@ def test_what_does_not_apply_is_left_out() -> None:
     }
 
 
-def test_the_workflow_is_for_whoever_counts_and_not_for_the_log() -> None:
+def test_the_workflow_is_in_events_and_not_in_the_log() -> None:
     assert "workflow_id" not in Event(EventName.JOB_DONE, workflow_id="wf").as_json()
 
 

@@ -35,7 +35,7 @@ def test_a_server_does_not_choose_an_ending_that_programs_run() -> None:
         assert recognise(b"import os", name).extension == "bin", name
 
 
-def test_names_that_lead_out_are_told_with_and_without_a_mark() -> None:
+def test_names_that_lead_out_are_reported_with_and_without_a_mark() -> None:
     names = [
         *("/abs/private.png", "../private.png", "a/../../private.png", "..", "~/x.png", "C:\\x.png", "C:x.png", "\\x"),
         *("a\\..\\..\\x.png", "//host/x.png", " ../x.png", "a/ .. /x", "x\0.png"),

@@ -45,7 +45,7 @@ def test_a_lost_server_costs_nothing_to_those_that_only_waited_there() -> None:
         assert after(FailureClass.SERVER_LOST, Tally(2, strikes)) == Retry(0, charged=False)
 
 
-def test_a_job_under_which_servers_die_is_poison_after_three_strikes() -> None:
+def test_a_job_under_which_servers_die_is_poison_after_three_crashes() -> None:
     assert after(FailureClass.SERVER_LOST, Tally(0, 0), suspect=True) == Retry(0, charged=False, strike=True)
     assert after(FailureClass.SERVER_LOST, Tally(0, 1), suspect=True) == Retry(0, charged=False, strike=True)
     assert after(FailureClass.SERVER_LOST, Tally(0, 2), suspect=True) == GiveUp(FailureClass.POISON)
@@ -72,7 +72,7 @@ def test_no_backoff_means_at_once() -> None:
 
 
 @given(st.sampled_from(FailureClass), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.booleans())
-def test_every_job_ends_after_a_bounded_number_of_charges_and_strikes(
+def test_every_job_ends_after_a_bounded_number_of_charges_and_crashes(
     kind: FailureClass, retries: int, strikes: int, limit: int, suspect: bool
 ) -> None:
     decision = decide(kind, Tally(retries, strikes, limit), POLICY, suspect=suspect, chance=0.0)

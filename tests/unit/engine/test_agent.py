@@ -202,7 +202,7 @@ async def test_a_late_prompt_of_ours_that_no_run_owns_is_deleted_on_sight(room: 
     assert room.comfy.waiting == []
 
 
-async def test_an_unwanted_prompt_that_does_not_stop_makes_its_server_stuck_and_is_told_seldom(room: Room) -> None:
+async def test_an_unwanted_prompt_that_does_not_stop_makes_its_server_stuck_and_is_reported_seldom(room: Room) -> None:
     room.comfy.obeys = False
     agent = await room.start()
     room.comfy.running = "22222222-2222-4222-8222-222222222222"

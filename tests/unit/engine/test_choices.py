@@ -139,7 +139,7 @@ def test_a_server_that_takes_its_time_is_not_waited_for_and_counts_later(monkeyp
     assert "5.sampler_name" in choices.problems(WORKFLOW, {"5.sampler_name": "eulr"})
 
 
-def test_wrong_pictures_and_wrong_choices_are_told_together() -> None:
+def test_wrong_pictures_and_wrong_choices_are_reported_together() -> None:
     def keep(*_: Any) -> dict[str, str]:
         raise Unbindable({"image": "there is no file"})
 

@@ -116,7 +116,7 @@ async def test_a_prompt_that_takes_too_long_is_interrupted_charged_and_tried_aga
     assert (await room.job()).status == "done", "its server works again once the prompt is gone"
 
 
-async def test_a_prompt_that_cannot_be_interrupted_is_stuck_told_once_and_others_go_on(make_room: MakeRoom) -> None:
+async def test_a_prompt_that_cannot_be_interrupted_is_stuck_reported_once_and_others_go_on(make_room: MakeRoom) -> None:
     room = make_room(FIRST, SECOND, comfyui={"stall_seconds": 30})
     first, second = room.servers[FIRST], room.servers[SECOND]
     first.obeys = False
@@ -323,7 +323,7 @@ async def test_a_server_that_comes_back_with_its_prompt_goes_on_with_it(make_roo
     assert (len(room.comfy.posts), len(await room.attempts())) == (1, 1)
 
 
-async def test_one_strike_before_poison_no_other_server_gets_the_job(make_room: MakeRoom) -> None:
+async def test_one_crash_before_poison_no_other_server_gets_the_job(make_room: MakeRoom) -> None:
     room = make_room(FIRST, SECOND, comfyui={"failover_seconds": 20})
     await room.submit("a")
     room.driver.database.execute("UPDATE jobs SET strikes = 2")

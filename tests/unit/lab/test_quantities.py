@@ -54,7 +54,7 @@ def test_times_are_said_in_utc_and_odd_ones_as_they_stand() -> None:
     assert [quantities.date("yesterday"), quantities.date(None)] == ["yesterday", DASH]
 
 
-def test_memory_is_told_in_what_cards_are_sold_by() -> None:
+def test_memory_is_reported_in_what_cards_are_sold_by() -> None:
     assert [quantities.memory(value) for value in (900, 16_384, None)] == ["900 MB", "16.0 GB", DASH]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from comfyui_agent.nodes.core import feeder, iteration_state
-from support.feeding import GRID, Feeding
+from support.queued_members import GRID, Feeding
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from comfyui_agent.nodes.core import iteration_state, member_endings
 from comfyui_agent.nodes.core.batch_state import BatchState
 from comfyui_agent.nodes.core.iteration_state import EXPIRY_SECONDS
-from support.unfed import IMAGE, Clock, Unfed
+from support.idle_manager import IMAGE, Clock, Unfed
 
 
 class Model:

@@ -299,7 +299,7 @@ def test_a_node_class_says_which_inputs_it_has(inside: ComfyUIInside, host: Comf
     assert host.declares("Broken", "colour") is False
 
 
-def test_pages_are_told_and_nobody_need_hear_it(
+def test_pages_are_reported_even_without_listeners(
     inside: ComfyUIInside, host: ComfyUI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.send("e3.batch", {"a": 1}, "page")

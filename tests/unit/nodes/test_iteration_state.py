@@ -20,7 +20,7 @@ import pytest
 from comfyui_agent.nodes.core import iteration_state, member_endings
 from comfyui_agent.nodes.core.batch_state import BatchState, GridOptions
 from comfyui_agent.nodes.core.iteration_state import EXPIRY_SECONDS, IterationStateManager
-from support.unfed import GRID, IMAGE, Clock, Quiet, Unfed, request
+from support.idle_manager import GRID, IMAGE, Clock, Quiet, Unfed, request
 
 T = TypeVar("T")
 THREADS = 32

@@ -127,7 +127,7 @@ async def test_without_tokens_nobody_is_let_in_where_others_can_ask() -> None:
     assert (await refused(closed.admit(request(authorization="Bearer x")))).status == 401
 
 
-async def test_whoever_shows_a_token_is_who_it_was_made_for(memory: Memory) -> None:
+async def test_a_token_identifies_its_owner(memory: Memory) -> None:
     found = await gate(memory).admit(request(authorization=f"Bearer {USER}"))
     assert (found.role, found.token, found.scope) == (Role.USER, memory.known[1], "token 2")
 
@@ -181,7 +181,7 @@ async def test_a_session_is_no_token_and_a_token_is_no_session(memory: Memory) -
     assert (await refused(asked.admit(empty))).status == 401
 
 
-async def test_whoever_logs_in_anew_or_out_leaves_no_session_behind(memory: Memory) -> None:
+async def test_logging_in_again_or_out_leaves_no_session_behind(memory: Memory) -> None:
     asked = gate(memory)
     _, first = await asked.log_in(USER, request())
     _, second = await asked.log_in(ADMIN, request(cookie=f"e3_session_8190={first}"))
@@ -240,7 +240,7 @@ async def test_where_a_proxy_is_trusted_this_machine_is_not_open() -> None:
     assert (await refused(asked.admit(local()))).status == 401
 
 
-async def test_whoever_a_trusted_proxy_has_logged_in_is_admitted_as_that_user(clock: list[float]) -> None:
+async def test_a_user_of_a_trusted_proxy_is_admitted_as_that_user(clock: list[float]) -> None:
     memory = Memory()
     asked = gate(memory, trusted_proxies=("10.0.0.7",), proxy_user_header="X-Remote-User", proxy_user_role="read")
     anna = request(**{"x-remote-user": "anna", "x-forwarded-for": "203.0.113.7"})

@@ -82,7 +82,7 @@ async def test_listeners_hear_what_comes_and_not_what_was(memory: Memory) -> Non
     await stream.aclose()
 
 
-async def test_what_happens_while_someone_catches_up_is_told_once_and_behind_it(memory: Memory) -> None:
+async def test_what_happens_while_someone_catches_up_is_reported_once_and_behind_it(memory: Memory) -> None:
     memory.happen(1200)
     told = await begun(memory)
     stream = told.listen(1000)
@@ -95,7 +95,9 @@ async def test_what_happens_while_someone_catches_up_is_told_once_and_behind_it(
     await stream.aclose()
 
 
-async def test_what_a_listener_has_is_not_told_again_even_if_it_is_told_to_others_only_now(memory: Memory) -> None:
+async def test_what_a_listener_has_is_not_reported_again_even_if_it_is_reported_to_others_only_now(
+    memory: Memory,
+) -> None:
     told = await begun(memory)
     memory.happen(3)
     stream = told.listen(3)
@@ -154,7 +156,7 @@ async def test_everyone_hears_the_same_bytes_which_are_made_once(
     assert made == [1, 2, 3, 4], "nothing is written for nobody"
 
 
-async def test_only_one_batch_is_told_of_if_that_is_asked_for(memory: Memory) -> None:
+async def test_only_one_batch_is_reported_if_that_is_asked_for(memory: Memory) -> None:
     memory.happen(2, "fox")
     memory.happen(2, "hare")
     told = await begun(memory)

@@ -209,7 +209,7 @@ async def test_a_form_is_no_json_and_small() -> None:
 
 
 @pytest.mark.parametrize(("is_open", "status"), [(False, 401), (True, 429)])
-async def test_nothing_is_read_of_whoever_is_not_let_in_or_has_asked_too_often(is_open: bool, status: int) -> None:
+async def test_the_body_of_a_refused_caller_is_not_read(is_open: bool, status: int) -> None:
     async def never() -> Message:
         raise AssertionError("it was read")
 
@@ -225,7 +225,7 @@ async def test_nothing_is_read_of_whoever_is_not_let_in_or_has_asked_too_often(i
 @pytest.mark.parametrize(
     ("role", "status"), [(Role.METRICS, 403), (Role.READ, 403), (Role.USER, 200), (Role.ADMIN, 200)]
 )
-async def test_whoever_may_only_look_can_send_nothing(role: Role, status: int) -> None:
+async def test_a_reader_can_send_nothing(role: Role, status: int) -> None:
     behind, gate = Behind(), Gate()
     gate.role = role
     answer = await asked(behind, "POST", "/api", (b"{}",), gate=gate, content_type="application/json")

@@ -110,7 +110,7 @@ async def test_without_a_key_nothing_is_noted(workshop: Workshop) -> None:
     assert (len(workshop.things), workshop.store.rows) == (2, {})
 
 
-async def test_another_wish_under_the_same_key_is_refused(workshop: Workshop) -> None:
+async def test_another_request_under_the_same_key_is_refused(workshop: Workshop) -> None:
     await workshop.ask()
     with pytest.raises(Problem, match="another request"):
         await workshop.ask(body={"a": 2})
@@ -156,7 +156,7 @@ async def test_what_a_living_process_is_at_is_left_to_it(workshop: Workshop) -> 
 
 
 @pytest.mark.parametrize("error", [DatabaseAway("locked"), asyncio.CancelledError(), OSError("disk")])
-async def test_what_was_interrupted_here_is_found_or_made_by_whoever_asks_again(
+async def test_what_was_interrupted_is_found_or_made_by_the_next_request(
     workshop: Workshop, error: BaseException
 ) -> None:
     workshop.error = error  # type: ignore[assignment]
@@ -167,7 +167,7 @@ async def test_what_was_interrupted_here_is_found_or_made_by_whoever_asks_again(
     assert workshop.things == ["first"]
 
 
-async def test_what_could_not_be_noted_is_found_by_whoever_asks_again(
+async def test_what_could_not_be_noted_is_found_by_the_next_request(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(*_: object) -> None:
@@ -192,7 +192,7 @@ async def test_while_it_is_made_here_nobody_takes_it_over(workshop: Workshop) ->
     assert workshop.things == ["a"]
 
 
-def test_a_digest_tells_wishes_apart_and_not_the_order_of_their_keys() -> None:
+def test_a_digest_distinguishes_requests_but_not_the_order_of_their_keys() -> None:
     def digest(body: Any, route: str = "things") -> str:
         return IdempotentRequest(key="k", route=route, body=body).digest
 

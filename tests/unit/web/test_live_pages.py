@@ -195,7 +195,7 @@ async def test_nothing_is_built_while_nothing_has_changed_but_now_and_then(
     await stream.aclose()
 
 
-async def test_whoever_reads_slowly_hears_the_newest_of_each_part_once(rendering: LivePages, world: World) -> None:
+async def test_a_slow_reader_gets_the_newest_of_each_part_once(rendering: LivePages, world: World) -> None:
     stream, quick = rendering.watch(view(), world.build), rendering.watch(view(), world.build)
     for each in (stream, quick):
         await anext(each)
@@ -210,7 +210,7 @@ async def test_whoever_reads_slowly_hears_the_newest_of_each_part_once(rendering
         await each.aclose()
 
 
-async def test_whoever_comes_later_hears_everything_at_once(rendering: LivePages, world: World) -> None:
+async def test_a_late_listener_hears_everything_at_once(rendering: LivePages, world: World) -> None:
     early = rendering.watch(view(), world.build)
     await anext(early)
     await parts(early)
@@ -231,7 +231,7 @@ async def test_whoever_comes_later_hears_everything_at_once(rendering: LivePages
         (ZeroDivisionError("secret"), "trouble", "the page could not be drawn: the log of e3 says more"),
     ],
 )
-async def test_what_keeps_a_page_from_being_drawn_is_told_and_passes(
+async def test_what_keeps_a_page_from_being_drawn_is_reported_and_passes(
     rendering: LivePages, world: World, error: Exception, event: str, words: str
 ) -> None:
     stream, other = rendering.watch(view(), world.build), rendering.watch(view("/books"), World().build)
@@ -259,7 +259,7 @@ async def test_a_quiet_page_is_told_that_all_is_well(
     await stream.aclose()
 
 
-async def test_at_the_end_every_page_is_told_goodbye(rendering: LivePages, world: World) -> None:
+async def test_at_the_end_every_stream_is_closed_with_goodbye(rendering: LivePages, world: World) -> None:
     streams = [rendering.watch(view(), world.build) for _ in range(3)]
     for stream in streams:
         await anext(stream)

@@ -345,7 +345,7 @@ async def test_servers_that_cannot_be_looked_at_are_left_out_and_the_log_says_wh
     assert "never retrieved" not in caplog.text
 
 
-async def test_without_a_database_the_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_database_the_rest_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory(error=DatabaseAway("the disk is gone"))
     metrics = Metrics(memory, Fleet([server(FIRST)]))
     metrics.counters.count(done("portrait", FIRST))
@@ -362,7 +362,7 @@ async def test_without_a_database_the_rest_is_told(monkeypatch: pytest.MonkeyPat
     assert (await scrape(metrics)).of("e3_database_up") == 1
 
 
-async def test_how_far_the_counters_are_behind_is_told() -> None:
+async def test_how_far_the_counters_are_behind_is_reported() -> None:
     memory = Memory(figures(newest=100))
     metrics = Metrics(memory, Fleet())
     assert (await scrape(metrics)).of("e3_events_behind") == 0, "what was before this process is not waited for"

@@ -163,7 +163,7 @@ async def test_one_server_that_hangs_does_not_hide_what_was_known_a_moment_ago(
     assert (await world.client.get("/readyz")).status_code == 200
 
 
-async def test_no_secret_is_told(world: World) -> None:
+async def test_no_secret_is_shown(world: World) -> None:
     world.fleet.servers = (DOWN,)
     assert "secret" not in (await world.client.get("/readyz")).text
     assert "secret" not in (await world.client.get("/metrics")).text
@@ -183,7 +183,7 @@ async def test_only_metrics_need_a_token(world: World) -> None:
     assert asked[2].json() == {"status": "ready"}
 
 
-async def test_a_stranger_is_told_only_yes_or_no(world: World) -> None:
+async def test_a_stranger_learns_only_yes_or_no(world: World) -> None:
     world.gate.is_open, world.fleet.servers = False, (DOWN,)
     answer = await world.client.get("/readyz")
     assert (answer.status_code, answer.json()) == (503, {"status": "not ready"})

@@ -92,7 +92,7 @@ def test_a_problem_is_no_longer_than_people_read() -> None:
     assert len(not_found("job", "n" * 10_000, "/api/v1/jobs").detail) < 300
 
 
-def test_what_is_wrong_with_a_wish_is_said_key_by_key_the_first_first() -> None:
+def test_problems_of_a_request_are_listed_by_key() -> None:
     found = from_use_case(
         Invalid.of(Complaints([Complaint("", "inputs.seed", "is no number"), Complaint("", "", "is odd")]))
     )
@@ -104,7 +104,7 @@ def test_what_is_wrong_with_a_wish_is_said_key_by_key_the_first_first() -> None:
 @pytest.mark.parametrize(
     ("error", "passes"), [(DatabaseAway("x"), True), (DatabaseFull("x"), True), (DatabaseUnusable("x"), False)]
 )
-def test_a_database_that_is_away_for_a_moment_is_told_from_one_that_needs_a_person(error: Any, passes: bool) -> None:
+def test_a_database_that_is_away_for_a_moment_differs_from_one_that_needs_a_person(error: Any, passes: bool) -> None:
     problem = problem_of(error, Request({"type": "http"}))
     assert problem.status == 503
     assert ("Retry-After" in problem.headers) is passes
@@ -121,7 +121,7 @@ async def test_whatever_is_raised_is_answered_as_a_problem() -> None:
     assert (await asked("GET", "/raises/teapot")).headers["x-tea"] == "yes"
 
 
-async def test_a_method_that_is_not_offered_is_told_with_all_that_are() -> None:
+async def test_a_method_that_is_not_offered_is_reported_with_all_that_are() -> None:
     answer = await asked("DELETE", "/thing")
     assert answer.status_code == 405
     assert sorted(answer.headers["allow"].split(", ")) == ["GET", "POST"]

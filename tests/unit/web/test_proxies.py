@@ -120,5 +120,5 @@ def test_everybody_and_nobody_are_no_proxies(said: str) -> None:
         ("a:b:c", "a"),
     ],
 )
-def test_a_name_is_told_from_its_port(authority: str, name: str) -> None:
+def test_a_host_is_split_from_its_port(authority: str, name: str) -> None:
     assert host_of(authority) == name

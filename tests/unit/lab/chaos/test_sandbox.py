@@ -47,7 +47,7 @@ def event(number: int, name: EventName, second: str, job_id: int | None = None) 
     return Event(name, timestamp=f"2026-11-15 12:00:{second}", id=number, job_id=job_id)
 
 
-async def test_pages_are_told_in_the_order_in_which_they_were_done() -> None:
+async def test_pages_are_reported_in_the_order_in_which_they_were_done() -> None:
     events = [event(1, EventName.JOB_DONE, "02.000", 7), event(2, EventName.JOB_DONE, "01.500", 3)]
     finished = await sandbox_of([job(3), job(5), job(7)], events).finished()
     assert [found.id for _, found in finished] == [3, 7]

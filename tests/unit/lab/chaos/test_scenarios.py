@@ -85,7 +85,7 @@ def test_one_failure_fails_the_run_and_so_does_having_seen_nothing(words: list[S
     assert [summary[str(word)] for word in ScenarioOutcome] == [words.count(word) for word in ScenarioOutcome]
 
 
-def test_the_worst_recovery_is_told_and_none_where_none_was_measured() -> None:
+def test_the_worst_recovery_is_reported_and_none_where_none_was_measured() -> None:
     assert (
         suite_of(ScenarioOutcome.PASSED, ScenarioOutcome.PASSED, ScenarioOutcome.PASSED, recovery=(1.5, None, 0.5))[
             "recovery_sec"

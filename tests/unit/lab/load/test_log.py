@@ -62,7 +62,7 @@ def test_two_runs_can_be_told_apart(tmp_path: Path) -> None:
     assert LoadLog(tmp_path / "a").run_id != LoadLog(tmp_path / "a").run_id
 
 
-def test_a_log_that_cannot_be_written_is_told_once_and_stops_nothing(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_is_reported_once_and_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     log = LoadLog(tmp_path / "file" / "metrics.ndjson")
     log.ended(Row(index=0, prompt_id="one", status=RowStatus.COMPLETED, duration_sec=1.0))
@@ -72,7 +72,7 @@ def test_a_log_that_cannot_be_written_is_told_once_and_stops_nothing(tmp_path: P
     assert "\n" not in log.trouble
 
 
-def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
+def test_a_folder_in_its_place_is_reported(tmp_path: Path) -> None:
     assert "cannot be written" in (LoadLog(tmp_path).trouble or "")
 
 

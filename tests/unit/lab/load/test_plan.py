@@ -76,7 +76,7 @@ def test_every_run_has_seeds_of_its_own_unless_they_are_asked_for() -> None:
     assert plan(seed=5).as_json()["seed"] == 5
 
 
-def test_the_parameters_are_told_as_they_were_used() -> None:
+def test_the_parameters_are_reported_as_they_were_used() -> None:
     told = plan(Mode.CLOSED, 1.0, 2.0, jobs=3, seed=1).as_json()
     assert told == {
         "mode": "closed",

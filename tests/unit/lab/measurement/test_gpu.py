@@ -145,7 +145,7 @@ async def test_a_card_of_this_machine_is_asked_through_nvml(install: Callable[[A
     assert library.opened == 0
 
 
-async def test_memory_is_told_as_nvidia_smi_does_without_what_the_driver_reserves(
+async def test_memory_is_reported_as_nvidia_smi_does_without_what_the_driver_reserves(
     install: Callable[[Any], None],
 ) -> None:
     install(NewerLibrary([Card(used_mb=1600)]))

@@ -9,7 +9,7 @@ import pytest
 from comfyui_agent import __version__
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.lab.measurement.machine import server_facts, this_machine
-from support.running import Servers
+from support.shared_servers import Servers
 from support.workspaces import NOWHERE
 
 KEYS = {"server", "comfyui_version", "python", "pytorch", "system", "devices", "driver", "nodes"}

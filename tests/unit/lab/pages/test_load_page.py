@@ -62,7 +62,7 @@ def test_one_sentence_says_how_it_stands() -> None:
     )
 
 
-def test_of_a_ramp_the_best_level_is_told() -> None:
+def test_of_a_ramp_the_best_level_is_reported() -> None:
     assert stands(page_of(load_report())).startswith("10 of 11 jobs done, 1 failed, at up to 24.0 images/min")
 
 
@@ -151,7 +151,7 @@ def test_the_p95_of_levels_is_a_plot_of_its_own_with_its_target() -> None:
     assert shown.said("span", "series") == ["p95", "p50"]
 
 
-def test_without_a_knee_the_best_level_is_told() -> None:
+def test_without_a_knee_the_best_level_is_reported() -> None:
     assert figure(load_report(knee=None), "Throughput is highest at 4 prompts at once, with 24.0 images/min; no knee")
 
 

@@ -58,7 +58,7 @@ def test_a_comparison_lists_all_figures_with_their_intervals() -> None:
     assert f"p50 queue | 10.0 s | 10.0 s | {DASH} | {DASH}" in text
 
 
-def test_an_interval_without_end_is_told_and_drawn() -> None:
+def test_an_interval_without_end_is_reported_and_drawn() -> None:
     report = comparison()
     report["metrics"][0] |= {"low": -0.5, "high": math.exp(50)}
     page = compare_page(report)

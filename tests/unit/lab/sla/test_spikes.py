@@ -134,7 +134,7 @@ def test_lines_of_another_load_test_are_left_out(tmp_path: Path) -> None:
     assert judged(named, log(tmp_path, *others, *own))[0].verdict is TargetVerdict.MISSED
 
 
-def test_each_prompt_counts_once_whoever_tells_of_it(tmp_path: Path) -> None:
+def test_each_prompt_counts_once_however_it_is_reported(tmp_path: Path) -> None:
     own = [line(0, second, "job.done", prompt_id=f"p{second}") for second in range(10)]
     run = report(tmp_path)
     assert len(ends_of(run, [log(tmp_path, *own, *own)]).ends) == 60

@@ -102,7 +102,7 @@ async def test_a_charged_retry_counts_and_waits(store: Store, database: Database
     assert job.next_attempt_at == database.clock.text()
 
 
-async def test_a_retry_that_is_not_the_jobs_fault_is_not_charged_and_may_be_a_strike(store: Store) -> None:
+async def test_a_retry_that_is_not_the_jobs_fault_is_not_charged_and_may_count_as_a_crash(store: Store) -> None:
     leased = await submit_and_lease(store)
     await store.run(
         ops.requeue_job, leased.lease, broken(FailureClass.SERVER_LOST), Retry(0.0, charged=False, strike=True)
@@ -141,7 +141,7 @@ async def test_a_failed_job_says_why_and_when(store: Store, database: Database) 
     assert await store.run(ops.failures_since, event.id) == 0
 
 
-async def test_poison_is_named_in_the_job_and_a_person_is_told(store: Store) -> None:
+async def test_poison_is_named_in_the_job_and_raises_an_alert(store: Store) -> None:
     leased = await submit_and_lease(store)
     await store.run(ops.fail_job, leased.lease, broken(FailureClass.SERVER_LOST), GiveUp(FailureClass.POISON))
     job = await the_job(store)

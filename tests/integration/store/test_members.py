@@ -6,7 +6,7 @@ import pytest
 
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
-from support.batched import FOX, queue
+from support.store_batches import FOX, queue
 from support.stores import wish
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from comfyui_agent.nodes.core import feeder
-from support.feeding import SECRET, VERSIONS, Feeding, warnings_in
 from support.packs import alone, owner_of, painting, until
+from support.queued_members import SECRET, VERSIONS, Feeding, warnings_in
 
 
 def test_members_are_queued_behind_the_first_and_before_what_comes_next(pack: Callable[..., Feeding]) -> None:
@@ -227,7 +227,7 @@ def test_without_a_queue_nothing_is_begun(pack: Callable[..., Feeding], caplog: 
     assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 1
 
 
-def test_what_is_wrong_is_told_to_the_page_that_asked(pack: Callable[..., Feeding]) -> None:
+def test_what_is_wrong_is_reported_to_the_page_that_asked(pack: Callable[..., Feeding]) -> None:
     here = pack()
     prompt = painting("1,2")
     prompt["101"]["inputs"]["node_id"] = "77"

@@ -13,9 +13,9 @@ import pytest
 from comfyui_agent.nodes.core import feeder
 from comfyui_agent.nodes.core.iteration_state import EXPIRY_SECONDS
 from comfyui_agent.nodes.core.member_endings import GONE, REMOVED
-from support.feeding import GRID, VERSIONS, Feeding
 from support.node_pack import Graph
 from support.packs import alone, painting, until
+from support.queued_members import GRID, VERSIONS, Feeding
 
 
 def test_a_member_that_is_refused_fails_for_the_reason_that_its_node_gives(pack: Callable[..., Feeding]) -> None:

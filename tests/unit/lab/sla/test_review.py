@@ -315,7 +315,7 @@ def test_the_rest_of_twelve_jobs_says_what_it_takes() -> None:
         (books((1, 2.0, 60.0)), Target.CONCURRENCY, 1, "At 1 book at once the target for latency p95 was missed; "),
     ],
 )
-def test_one_is_told_in_the_singular(report: Report, target: Target, least: int, said: str) -> None:
+def test_one_is_written_in_the_singular(report: Report, target: Target, least: int, said: str) -> None:
     assert found(target, report, targets=Sla(concurrent_books=least)).sentence.startswith(said)
     assert (quantity(1.0, Target.CONCURRENCY), quantity(1.0, Target.SPIKES)) == ("1 book", "1 spike")
 

@@ -225,7 +225,7 @@ async def test_a_file_on_another_drive_that_was_changed_stays(
     assert (room.root / HERE).read_text() == portrait(seed=2)
 
 
-async def test_a_file_that_cannot_be_moved_is_told_and_the_job_is_done(
+async def test_a_file_that_cannot_be_moved_is_reported_and_the_job_is_done(
     room: Intake, done: Leased, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def replace(self: Path, target: Any) -> Path:

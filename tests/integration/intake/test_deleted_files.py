@@ -108,7 +108,7 @@ async def test_a_file_that_is_gone_for_less_than_a_second_was_not_deleted(room: 
 
 @pytest.mark.parametrize("is_running", [True, False], ids=["while it runs", "over a restart"])
 @pytest.mark.parametrize("content", [portrait(), portrait(seed=2)], ids=["the same bytes", "other bytes"])
-async def test_deleted_and_put_back_it_is_a_new_wish(room: Intake, content: str, is_running: bool) -> None:
+async def test_a_file_that_was_deleted_and_put_back_is_a_new_job(room: Intake, content: str, is_running: bool) -> None:
     running = await room.watching()
     room.drop()
     first = await room.taken()

@@ -14,7 +14,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
-from support.batched import FOX, batch_of, completions, holds_of, job_of, land, lease_of, queue, told
+from support.store_batches import FOX, batch_of, completions, holds_of, job_of, land, lease_of, queue, told
 from support.stores import Database, broken, lease, open_attempt, take_over, wish
 
 GRAPH = Template.of({"98:6": {"class_type": "CLIPTextEncode", "inputs": {"text": ""}}})
@@ -271,7 +271,7 @@ async def ended(store: Store, items: list[JobId]) -> None:
     await store.run(ops.end_burst, FOX)
 
 
-async def test_what_is_wished_for_again_is_rendered_with_the_cache_avoided(store: Store, items: list[JobId]) -> None:
+async def test_a_regenerated_item_is_rendered_without_the_cache(store: Store, items: list[JobId]) -> None:
     await ended(store, items)
     await begin(store, (items[0], ItemRequest.AGAIN), (items[1], ItemRequest.AGAIN))
     found = await store.run(ops.burst_items, FOX)
@@ -281,7 +281,7 @@ async def test_what_is_wished_for_again_is_rendered_with_the_cache_avoided(store
     assert [each.last_failure for each in await work(store)] == ["output", "output"]
 
 
-async def test_a_wish_after_the_end_is_one_new_generation(store: Store, items: list[JobId]) -> None:
+async def test_a_request_after_the_end_is_one_new_generation(store: Store, items: list[JobId]) -> None:
     await begin(store)
     await pick(store, *items)
     await land(store, await work(store))
@@ -310,7 +310,7 @@ async def test_what_the_user_gives_up_has_failed(store: Store, items: list[JobId
 
 
 @pytest.mark.parametrize("wanted", [ItemRequest.TRUST, ItemRequest.SKIP])
-async def test_a_wish_ends_what_a_dead_burst_had_at_a_server(
+async def test_a_request_ends_what_a_dead_burst_had_at_a_server(
     store: Store, items: list[JobId], wanted: ItemRequest
 ) -> None:
     await begin(store)
@@ -324,7 +324,7 @@ async def test_a_wish_ends_what_a_dead_burst_had_at_a_server(
 
 
 @pytest.mark.parametrize("wanted", [ItemRequest.TRUST, ItemRequest.SKIP])
-async def test_wishes_that_leave_nothing_to_do_complete_the_burst_once(
+async def test_state_file_edits_that_leave_nothing_to_do_complete_the_burst_once(
     store: Store, items: list[JobId], wanted: ItemRequest
 ) -> None:
     await begin(store, *[(each, wanted) for each in items])
@@ -332,14 +332,14 @@ async def test_wishes_that_leave_nothing_to_do_complete_the_burst_once(
     assert await completions(store) == 1
 
 
-async def test_a_wish_for_what_waits_changes_nothing(store: Store, items: list[JobId]) -> None:
+async def test_a_request_for_what_waits_changes_nothing(store: Store, items: list[JobId]) -> None:
     await begin(store)
     before = await store.run(ops.list_jobs, batch_id=FOX)
     await begin(store, (items[0], ItemRequest.AGAIN))
     assert await store.run(ops.list_jobs, batch_id=FOX) == before
 
 
-async def test_all_wishes_are_granted_or_none(store: Store, items: list[JobId], database: Database) -> None:
+async def test_all_regenerations_are_accepted_or_none(store: Store, items: list[JobId], database: Database) -> None:
     before = await store.run(ops.list_jobs, batch_id=FOX)
     database.by_hand(
         "CREATE TRIGGER sabotage BEFORE UPDATE OF status ON jobs WHEN NEW.status = 'failed' "

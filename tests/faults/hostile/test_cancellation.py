@@ -68,7 +68,7 @@ async def test_an_id_is_sent_once_even_if_asked_for_twice(server: HostileServer,
     assert server.asked("POST /prompt") == 1
 
 
-async def test_who_waits_when_the_client_is_closed_is_told_so(server: HostileServer, small_client: Any) -> None:
+async def test_closing_the_client_ends_its_waiters_with_an_error(server: HostileServer, small_client: Any) -> None:
     prompt_id = mint_prompt_id()
     server.replies["POST /prompt"] = says({"prompt_id": prompt_id, "number": 0, "node_errors": {}})
     server.replies["GET /queue"] = says(queue_of(running=[], pending=[[0, prompt_id, {}, {}, []]]))

@@ -10,7 +10,7 @@ import pytest
 
 from comfyui_agent.domain.states import JobStatus
 from support.agents import colour_of
-from support.breaking import only_simulator, proxied
+from support.breakage import only_simulator, proxied
 from support.sampling import some
 from support.servers import ServerProcess
 from support.yaml_workspaces import (

@@ -105,7 +105,7 @@ async def test_a_job_file_in_a_batch_replaces_no_picture_either(house: House) ->
     assert "pictures/mine.png is there already and is no result of E3" in (job.error_trace or "")
 
 
-async def test_what_cannot_be_kept_is_told_without_the_place_of_the_workspace(house: House) -> None:
+async def test_what_cannot_be_kept_is_reported_without_the_place_of_the_workspace(house: House) -> None:
     in_the_way = house.root / "jobs/finished/image/base.png"
     in_the_way.parent.mkdir(parents=True, exist_ok=True)
     in_the_way.write_bytes(b"no folder")

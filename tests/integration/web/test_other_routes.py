@@ -20,7 +20,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import DatabaseAway
 from support.pictures import png
-from support.running import Servers
+from support.shared_servers import Servers
 from support.web import Keys, Served, bearer, check_problem, served, watching
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -35,7 +35,7 @@ async def rendering(tmp_path_factory: pytest.TempPathFactory, servers: Servers) 
         yield house
 
 
-async def test_a_server_that_answers_is_told_of_with_its_devices_and_its_queue(rendering: Served) -> None:
+async def test_a_server_that_answers_is_reported_with_its_devices_and_its_queue(rendering: Served) -> None:
     [server] = (await rendering.get("/api/v1/servers")).value
     assert server["url"] == rendering.workspace.settings.comfyui.urls[0]
     assert (server["state"], server["queue_running"], server["queue_pending"]) == ("up", 0, 0)
@@ -43,7 +43,7 @@ async def test_a_server_that_answers_is_told_of_with_its_devices_and_its_queue(r
     assert (server["runs"], server["error"]) == ([], None)
 
 
-async def test_what_renders_now_is_told_with_its_step_and_its_picture_as_long_as_its_agent_lives(
+async def test_running_jobs_show_step_and_picture_while_their_agent_lives(
     rendering: Served,
 ) -> None:
     job = await rendering.job("under-way", priority=-9)
@@ -78,7 +78,7 @@ async def eventually_live(house: Served, *, is_live: bool) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_a_server_that_is_gone_is_told_of_as_down(house: Served) -> None:
+async def test_a_server_that_is_gone_is_reported_as_down(house: Served) -> None:
     [server] = (await house.get("/api/v1/servers")).value
     assert (server["state"], server["version"], server["devices"]) == ("down", None, [])
     assert server["error"]
@@ -185,7 +185,7 @@ async def test_what_is_no_report_is_not_found(house: Served, path: str) -> None:
     assert str(house.workspace.root) not in str(said)
 
 
-async def test_how_it_stands_is_told_with_counts_and_a_sentence(rendering: Served) -> None:
+async def test_how_it_stands_is_reported_with_counts_and_a_sentence(rendering: Served) -> None:
     await rendering.job("one")
     status = (await rendering.get("/api/v1/status")).value
     assert (status["counts"]["pending"], status["counts"]["processing"]) == (1, 0)
@@ -195,7 +195,7 @@ async def test_how_it_stands_is_told_with_counts_and_a_sentence(rendering: Serve
     await rendering.post("/api/v1/jobs/one/cancel")
 
 
-async def test_everyone_is_told_who_they_are(house: Served, locked_house: tuple[Served, Keys]) -> None:
+async def test_callers_learn_who_they_are(house: Served, locked_house: tuple[Served, Keys]) -> None:
     assert (await house.get("/api/v1/me")).value == {"role": "admin", "token": None}
     locked, keys = locked_house
     assert (await locked.get("/api/v1/me", headers=bearer(keys.user))).value == {"role": "user", "token": "user"}

@@ -22,7 +22,7 @@ from comfyui_agent.engine.intake.folder_scan import sign
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
-from support.running import Servers
+from support.shared_servers import Servers
 
 PORTRAIT = "wf_realistic_portrait"
 INPUTS = {"prompt": "a fox", "seed": 7, "steps": 1, "width": 64, "height": 64}

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
 from comfyui_agent.nodes.host import ComfyUI, MissingPiece
+from support.idle_manager import Quiet, Unfed, request
 from support.node_pack import iterating, parameter
 from support.packs import owner_of
-from support.unfed import Quiet, Unfed, request
 
 
 @pytest.fixture

@@ -194,7 +194,7 @@ async def test_no_room_for_a_picture_is_no_fault_of_the_job(room: Intake, monkey
         InputFiles(room.workspace).keep_patiently(workflow, {"4.image": "pictures/red.png"})
 
 
-async def test_all_mistakes_are_told_and_not_only_the_first(room: Intake) -> None:
+async def test_all_mistakes_are_reported_and_not_only_the_first(room: Intake) -> None:
     found = complaints_of(
         room,
         job_type="T9I",

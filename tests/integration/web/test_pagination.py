@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.store import operations as ops
-from support.batched import queue
+from support.store_batches import queue
 from support.stores import wish
 from support.web import Served, check_problem, served
 
@@ -168,7 +168,7 @@ async def test_a_filter_that_does_not_follow_the_description_is_refused(full: Se
     check_problem(await full.get(f"/api/v1/jobs?{question}"), 422)
 
 
-async def test_jobs_that_move_while_someone_turns_pages_are_not_told_twice_in_one_state(full: Served) -> None:
+async def test_jobs_that_move_while_someone_turns_pages_are_not_reported_twice_in_one_state(full: Served) -> None:
     first = (await full.get("/api/v1/jobs?status=pending&limit=5")).value
     [leased] = await full.lease()
     assert leased.config_name == first["jobs"][0]["config_name"]

@@ -44,14 +44,14 @@ async def test_what_one_store_commits_the_other_sees(store: Store, database: Dat
     assert (await store.run(ops.count_jobs)).done == 1
 
 
-async def test_whoever_waits_is_told_of_changes_of_another_process(store: Store, database: Database) -> None:
+async def test_waiters_wake_up_at_changes_of_another_process(store: Store, database: Database) -> None:
     told = asyncio.Event()
     store.on_change(told.set)
     await submit_one(database.open(), "a")
     await asyncio.wait_for(told.wait(), 5)
 
 
-async def test_whoever_waits_is_told_of_changes_by_hand(store: Store, database: Database) -> None:
+async def test_waiters_wake_up_at_changes_by_hand(store: Store, database: Database) -> None:
     await submit_one(store, "a")
     told = asyncio.Event()
     store.on_change(told.set)
@@ -59,7 +59,7 @@ async def test_whoever_waits_is_told_of_changes_by_hand(store: Store, database: 
     await asyncio.wait_for(told.wait(), 5)
 
 
-async def test_whoever_waits_is_told_of_what_a_door_of_the_same_process_brings(store: Store) -> None:
+async def test_waiters_wake_up_at_jobs_submitted_in_the_same_process(store: Store) -> None:
     told = asyncio.Event()
     store.on_change(told.set)
     await submit_one(store, "a")

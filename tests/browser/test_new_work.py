@@ -57,7 +57,7 @@ def test_a_job_made_in_the_page_becomes_a_picture_without_a_reload(site: Site, v
     assert (job["status"], job["inputs"]["5.seed"], job["inputs"]["5.steps"]) == ("done", 7, 4)
 
 
-def test_what_is_wrong_with_a_wish_is_said_at_its_field(site: Site, visit: Visit) -> None:
+def test_problems_of_a_form_are_shown_at_their_fields(site: Site, visit: Visit) -> None:
     page = visit(site, f"/new?workflow={PORTRAIT}").page
     page.get_by_label("seed", exact=True).fill("seven")
     page.get_by_role("button", name="Queue it").click()

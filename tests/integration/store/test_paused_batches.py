@@ -11,7 +11,7 @@ from comfyui_agent.domain.retry_policy import Retry
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
-from support.batched import (
+from support.store_batches import (
     FOX,
     batch_of,
     completions,

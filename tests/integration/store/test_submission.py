@@ -45,7 +45,7 @@ async def test_a_job_is_stored_with_all_that_was_said_about_it(store: Store, dat
     assert row["template_hash"] == template.hash
 
 
-async def test_without_further_wishes_a_job_has_the_documented_defaults(store: Store) -> None:
+async def test_without_options_a_job_has_the_documented_defaults(store: Store) -> None:
     await submit_one(store)
     job = await store.run(ops.find_job, "knight.yaml")
     assert job is not None

@@ -15,7 +15,7 @@ from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased, Window
 from comfyui_agent.store.store import Store
-from support.batched import FOX, batch_of, completions, holds_of, job_of, land, lease_of, queue, status_of
+from support.store_batches import FOX, batch_of, completions, holds_of, job_of, land, lease_of, queue, status_of
 from support.stores import LEASE_SECONDS, SERVER, WORKER, Database, broken, lease, open_attempt, submit_one, take_over
 
 OTHER_SERVER = "http://other:8188"
