@@ -105,6 +105,7 @@ def _execute_child(popen: Any, *facts: Any) -> None:
     request = _request(facts)
     if request is None or sys._getframe(2).f_globals.get("__name__", "").startswith("asyncio"):
         execute_child(popen, *facts)
+        CLIENT.pids.discard(popen.pid)  # numbers come round again
         return
     pipes = facts[10:16]
     standard = [
