@@ -14,13 +14,12 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.load.driver import GIVE_UP_SECONDS, Driver, Onlooker
-from comfyui_agent.lab.load.measurement import LoadRun
+from comfyui_agent.lab.load.measurement import LoadRun, percentile
 from comfyui_agent.lab.load.plan import LoadPlan, Mode, level_text
 from comfyui_agent.lab.load.prompt_runner import REJECTED, Rendering, Target, rejection, take_all_back
 from comfyui_agent.lab.measurement.gpu import GpuTrace
 from comfyui_agent.lab.measurement.machine import server_facts
 from comfyui_agent.lab.measurement.moments import RunClock
-from comfyui_agent.lab.measurement.statistics import percentile
 from comfyui_agent.lab.payloads import fitted, new_run_prefix
 from comfyui_agent.lab.reports.load import RowStatus
 
