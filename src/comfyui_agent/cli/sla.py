@@ -17,9 +17,7 @@ from comfyui_agent.lab.sla.review import Review, as_junit, gather, review
 MARKS = {"met": "●", "missed": "△", "not measured": "○"}
 COLOURS = {"met": "green", "missed": "yellow", "not measured": "dim"}
 
-app = typer.Typer(
-    add_completion=False, help="Targets, and whether they are met.", no_args_is_help=True, rich_markup_mode="rich"
-)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich")
 
 
 @app.callback()

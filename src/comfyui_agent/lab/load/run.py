@@ -142,7 +142,7 @@ async def _queue_warnings(targets: Sequence[Target]) -> list[str]:
 def _seed_warnings(plan: LoadPlan, target: Target) -> list[str]:
     if plan.same_seeds:
         return ["seeds were the same for each prompt, as asked: the server's cache may have answered"]
-    without = [payload.name for payload in target.payloads if not payload.is_varied_by_seed]
+    without = [payload.name for payload in target.payloads if not payload.seed_places]
     return [f"{name} has no seed: its prompts differ by an input that the nodes do not see" for name in without]
 
 

@@ -24,12 +24,8 @@ from comfyui_agent.lab.sla.spikes import judge_spikes
 SIMULATED = "simulated"
 NO_LOAD = "None of the reports is a load test without faults: e3 loadtest makes one."
 UNTRIED = {
-    Target.THROUGHPUT: NO_LOAD,
     Target.CONCURRENCY: "None of the reports is a load test with books: e3 loadtest --books makes one.",
-    Target.LATENCY: NO_LOAD,
-    Target.ERRORS: NO_LOAD,
     Target.RECOVERY: "None of the reports made a fault to recover from: e3 chaos makes one.",
-    Target.SPIKES: NO_LOAD,
 }
 NOTHING_BREAKS = frozenset({"prompt-validation", "artificial-latency"})
 """Scenarios after which there is nothing to recover from."""
@@ -160,7 +156,7 @@ def review(evidence: Sequence[Evidence], targets: Sla) -> Review:
 def _decisive(target: Target, found: Sequence[tuple[str, Finding]], targets: Sla) -> Finding:
     """The finding that counts. Where there are several, its sentence names its report."""
     if not found:
-        return Finding.on(target, targets, None, TargetVerdict.NOT_MEASURED, UNTRIED[target])
+        return Finding.on(target, targets, None, TargetVerdict.NOT_MEASURED, UNTRIED.get(target, NO_LOAD))
     finding = worst([each for _, each in found])
     name = next(name for name, each in found if each is finding)
     return finding.model_copy(update={"sentence": f"{name}: {finding.sentence}"}) if len(found) > 1 else finding
