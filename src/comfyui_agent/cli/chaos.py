@@ -170,12 +170,11 @@ async def _run(
 
 async def press_with_scenario(name: str, plan: LoadPlan, workspace: Workspace, start_command: str | None) -> LoadReport:
     """A load test whose rows are the pages of a scenario."""
-    scenarios = _scenarios([name])
-    if len(scenarios) != 1 or scenarios[0].name != name:
+    if name in SETS:
         fail(f"--scenario takes one scenario, not {name!r}: e3 chaos runs sets of them", code=2)
     if len(plan.servers) > 1:
         fail("--scenario stands in front of one server: give one --server", code=2)
-    scenario = scenarios[0]
+    scenario = _scenarios([name])[0]
     sla = workspace.settings.sla
     chaos_plan = ChaosPlan(
         plan.payloads[0],

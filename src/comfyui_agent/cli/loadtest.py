@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,7 @@ from comfyui_agent.lab import files
 from comfyui_agent.lab.files import Unwritable, page_beside, write_json, write_text
 from comfyui_agent.lab.load.comparison import compare as compared
 from comfyui_agent.lab.load.document import build_report
-from comfyui_agent.lab.load.files import LoadLog, baseline_folder, write_baseline
+from comfyui_agent.lab.load.files import LoadLog, write_baseline
 from comfyui_agent.lab.load.plan import BadPlan, LoadPlan, Mode, level_text, read_levels, read_rates
 from comfyui_agent.lab.load.run import load_test
 from comfyui_agent.lab.pages.compare_page import compare_page
@@ -34,6 +35,7 @@ from comfyui_agent.lab.reports.reading import BadReport, read_report
 
 DEFAULT_WORKFLOW = "book_medium"
 DEFAULT_LEVEL = "4"
+Finish = Callable[[LoadReport, Path, str], None]
 app = typer.Typer(add_completion=False, invoke_without_command=True, no_args_is_help=False)
 
 
@@ -159,10 +161,10 @@ def loadtest(
         parallel_pages=parallel_pages is not False,
         **({} if seed is None else {"seed": seed}),
     )
-    destination = _checked_destination(workspace, output, is_baseline=baseline)
+    finish = partial(_finish, *_check_places(workspace, output, is_baseline=baseline), as_json)
     if scenario is not None:
-        run_until_signal(_press_with(scenario, plan, workspace, destination, start_command, as_json))
-    run_until_signal(_press(plan, workspace, destination, as_json))
+        run_until_signal(_press_with(scenario, start_command, plan, workspace, finish))
+    run_until_signal(_press(plan, workspace, finish, as_json))
 
 
 @app.command()
@@ -210,32 +212,26 @@ def _levels(concurrency: str | None, rate: str | None, books: str | None) -> tup
     return Mode.CLOSED, read_levels(DEFAULT_LEVEL if concurrency is None else concurrency, "--concurrency", whole=True)
 
 
-@dataclass(frozen=True)
-class _Destination:
-    """Where the report goes: to a file with its page beside it, to the baselines, or to both."""
-
-    report: Path | None
-    baseline: Path | None
-
-
-def _checked_destination(workspace: Workspace, output: Path | None, *, is_baseline: bool) -> _Destination:
-    """Fail before any load if nothing can be written."""
+def _check_places(workspace: Workspace, output: Path | None, *, is_baseline: bool) -> tuple[Path | None, Path | None]:
+    """The report's file and the folder of the baseline. Fails before any load if nothing can be written there."""
     folder = workspace.root / "infra" / "observability"
     if output is None and not is_baseline:
         output = folder / f"{files.unused(folder, f'load_{files.this_moment()}', ('.json', '.html'))}.json"
-    destination = _Destination(output, baseline_folder(workspace.root) if is_baseline else None)
+    baseline = folder / "baselines" / files.today() if is_baseline else None
     try:
-        if destination.report is not None:
-            files.check_report(destination.report)
-        if destination.baseline is not None:
-            files.check_writable(destination.baseline, "-C")
+        if output is not None:
+            files.check_report(output)
+        if baseline is not None:
+            files.check_writable(baseline, "-C")
     except files.Unwritable as error:
         fail(str(error), code=2)
-    return destination
+    return output, baseline
 
 
-def _finish(report: LoadReport, destination: _Destination, log: Path, run_id: str, as_json: bool) -> None:
-    """Print the report and write its files."""
+def _finish(
+    place: Path | None, baseline: Path | None, as_json: bool, report: LoadReport, log: Path, run_id: str
+) -> None:
+    """Print the report and write its files: to a place with its page beside it, to the baseline, or to both."""
     with contextlib.suppress(OSError):  # nobody listens any more: the report is written all the same
         if as_json:
             print_json(report.as_json())
@@ -244,7 +240,6 @@ def _finish(report: LoadReport, destination: _Destination, log: Path, run_id: st
                 typer.echo(one_line(line))
         for warning in report.summary.warnings:
             typer.echo(one_line(f"△ {warning}"), err=True)
-    place = destination.report
     page = load_page(report, place.name if place is not None else "")
     written = []
     try:
@@ -252,8 +247,8 @@ def _finish(report: LoadReport, destination: _Destination, log: Path, run_id: st
             write_json(place, report.as_json())
             write_text(page_beside(place), page)
             written += [place, page_beside(place)]
-        if destination.baseline is not None:
-            written.append(write_baseline(destination.baseline, report, page, log, run_id))
+        if baseline is not None:
+            written.append(write_baseline(baseline, report, page, log, run_id))
     except Unwritable as error:
         fail(str(error))
     with contextlib.suppress(OSError):
@@ -261,7 +256,7 @@ def _finish(report: LoadReport, destination: _Destination, log: Path, run_id: st
             typer.echo(f"Written: {path}", err=as_json)
 
 
-async def _press(plan: LoadPlan, workspace: Workspace, destination: _Destination, as_json: bool) -> int:
+async def _press(plan: LoadPlan, workspace: Workspace, finish: Finish, as_json: bool) -> int:
     log = LoadLog(workspace.metrics_log)
     view = LoadView(plan, log, err=as_json)
     try:
@@ -279,22 +274,17 @@ async def _press(plan: LoadPlan, workspace: Workspace, destination: _Destination
     report = build_report(run, workspace.settings.sla)
     report.environment.metrics_log = str(log.path) if log.trouble is None else None
     report.environment.load_test = log.run_id
-    await asyncio.to_thread(_finish, report, destination, log.path, log.run_id, as_json)
+    await asyncio.to_thread(finish, report, log.path, log.run_id)
     if run.was_stopped:
         raise asyncio.CancelledError
     return 0 if report.summary.completed else 1
 
 
 async def _press_with(
-    scenario: str,
-    plan: LoadPlan,
-    workspace: Workspace,
-    destination: _Destination,
-    start_command: str | None,
-    as_json: bool,
+    scenario: str, start_command: str | None, plan: LoadPlan, workspace: Workspace, finish: Finish
 ) -> int:
     report = await press_with_scenario(scenario, plan, workspace, start_command)
-    await asyncio.to_thread(_finish, report, destination, workspace.metrics_log, "", as_json)
+    await asyncio.to_thread(finish, report, workspace.metrics_log, "")
     result = report.summary.scenario
     return 0 if result is not None and result.verdict == "passed" else 1
 

@@ -58,14 +58,13 @@ def profile(
         One document for a script: a list of reports.
     """
     from comfyui_agent.cli.profile_session import ProfileSession
-    from comfyui_agent.lab.files import Unwritable, check_writable
-    from comfyui_agent.lab.profiling.report import folder_of_today
+    from comfyui_agent.lab.files import Unwritable, check_writable, today
 
     log_for_people(False)
     place = workspace_at(workspace, servers=[server] if server else None, config=config)
     check_addresses(place, are_given=bool(server))
     payloads = [payload_named(name, place, workspace, code=1) for name in workflow]
-    folder = output or folder_of_today(place.root)
+    folder = output or place.root / "infra" / "comfyui" / "profiling" / today()
     try:
         check_writable(folder)
     except Unwritable as error:

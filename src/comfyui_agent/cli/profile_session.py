@@ -67,8 +67,8 @@ class ProfileSession:
 
     async def _measure(self, work: list[Profiling], facts: ServerFacts) -> None:
         view = ProfileView(err=self.as_json)
-        view.progress.say(f"Profiling on {facts.server}. Ctrl-C stops; what was measured until then is kept.")
-        with view.progress:
+        view.say(f"Profiling on {facts.server}. Ctrl-C stops; what was measured until then is kept.")
+        with view:
             for each in work:
                 view.follow(each)
                 try:
@@ -115,27 +115,27 @@ class ProfileSession:
         typer.echo(one_line(f"e3: {message}"), err=True)
 
 
-class ProfileView:
+class ProfileView(ProgressView):
     """Says when each run ends, and shows the step of the current one, or in plain lines when it begins."""
 
     def __init__(self, *, err: bool) -> None:
+        super().__init__(self._step, err=err)
         self._work: Profiling | None = None
         self._run = ""
-        self.progress = ProgressView(self._status, err=err)
 
     def follow(self, work: Profiling) -> None:
         self._work, self._run = work, ""
 
     def began(self, name: str, kind: Kind, number: int, total: int) -> None:
         self._run = f"{name}  {kind} run {number} of {total}" if number else f"{name}  {kind} run"
-        if not self.progress.is_live:
-            self.progress.say(f"◐ Rendering  {self._run}")
+        if not self.is_live:
+            self.say(f"◐ Rendering  {self._run}")
 
     def ended(self, name: str, run: RunFigures) -> None:
         cached = "  from the cache" if run.cached else ""
-        self.progress.say(f"● Done  {name}  {run.kind} run  {short_seconds(run.duration_sec)}{cached}")
+        self.say(f"● Done  {name}  {run.kind} run  {short_seconds(run.duration_sec)}{cached}")
 
-    def _status(self) -> Status:
+    def _step(self) -> Status:
         run, progress = one_line(self._run), self._work.progress if self._work else None
         if progress is None or not progress.node_type:
             return Status(f"◐ {run}" if run else "○ Freeing the server's memory")

@@ -12,15 +12,12 @@ from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, work
 from comfyui_agent.lab.files import Unwritable, write_text
 from comfyui_agent.lab.reports.reading import BadReport
 from comfyui_agent.lab.reports.sla import Finding
-from comfyui_agent.lab.sla.junit import as_junit
-from comfyui_agent.lab.sla.review import Review, gather, review
+from comfyui_agent.lab.sla.review import Review, as_junit, gather, review
 
 MARKS = {"met": "●", "missed": "△", "not measured": "○"}
 COLOURS = {"met": "green", "missed": "yellow", "not measured": "dim"}
 
-app = typer.Typer(
-    add_completion=False, help="Targets, and whether they are met.", no_args_is_help=True, rich_markup_mode="rich"
-)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich")
 
 
 @app.callback()

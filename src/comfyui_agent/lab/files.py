@@ -7,7 +7,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -54,9 +54,8 @@ def write_json(path: Path, document: Any) -> None:
     write_text(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
-def unused(folder: Path, stem: str, endings: Iterable[str]) -> str:
+def unused(folder: Path, stem: str, endings: Sequence[str]) -> str:
     """The stem if no file has it with one of the endings, else `STEM_2` and so on."""
-    endings = tuple(endings)
     number, name = 1, stem
     while any((folder / f"{name}{ending}").exists() for ending in endings):
         number += 1

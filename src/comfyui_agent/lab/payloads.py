@@ -86,10 +86,6 @@ class Payload:
                     found.append((node_id, name))
         return tuple(found)
 
-    @property
-    def is_varied_by_seed(self) -> bool:
-        return bool(self.seed_places)
-
     def varied(self, index: int, chance: random.Random, prefix: str) -> Graph:
         """The workflow as prompt number `index`, with new seeds, and results in a folder of this run."""
         values: dict[Place, Any] = {where: chance.randrange(SEEDS) for where in self.seed_places}

@@ -10,9 +10,9 @@ import pytest
 
 from comfyui_agent.lab.chaos.bad_servers import with_sleep
 from comfyui_agent.lab.fault_proxy import Delay, FaultProxy
+from comfyui_agent.lab.load.measurement import percentile
 from comfyui_agent.lab.load.plan import Mode
 from comfyui_agent.lab.measurement import measured_prompt
-from comfyui_agent.lab.measurement.statistics import percentile
 from comfyui_agent.sim.process import ServerProcess, simulator
 from support.graphs import empty_image
 from support.load import Execution, Report, asked, executions, page, press, seedless

@@ -428,6 +428,7 @@ def test_a_baseline_twice_on_a_day(servers: Servers, tmp_path: Path) -> None:
         answer = load(tmp_path, servers.url("sim"), "--jobs", jobs, "--baseline")
         assert answer.returncode == 0, answer.stderr
     (day,) = (tmp_path / "infra" / "observability" / "baselines").iterdir()
+    assert len(day.name.split("-")) == 3  # the date
     reports = sorted(day.glob("load*.json"))
     assert [json.loads(path.read_text())["summary"]["completed"] for path in reports] == [2, 3]
     for path, jobs in zip(reports, (2, 3), strict=True):

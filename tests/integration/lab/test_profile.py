@@ -14,9 +14,9 @@ import pytest
 from comfyui_agent.comfy import client
 from comfyui_agent.comfy.answers import Freed
 from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.lab.files import today
 from comfyui_agent.lab.payloads import Payload
 from comfyui_agent.lab.profiling import profile
-from comfyui_agent.lab.profiling.report import folder_of_today
 from comfyui_agent.sim.process import ServerProcess, simulator
 from support.graphs import empty_image, node, picture
 from support.sampled_graphs import text_to_image
@@ -179,7 +179,7 @@ def test_the_report_the_raw_samples_and_a_page_lie_in_a_folder_of_the_day(measur
 def test_an_earlier_profile_of_the_day_is_kept_and_people_get_a_few_lines(servers: Servers, tmp_path: Path) -> None:
     url = servers.url("sim")
     new_workspace(tmp_path, url)
-    folder = folder_of_today(tmp_path)
+    folder = tmp_path / "infra" / "comfyui" / "profiling" / today()
     folder.mkdir(parents=True)
     (folder / "wf_realistic_portrait.json").write_text("earlier")
     (folder / "report.html").write_text("earlier")

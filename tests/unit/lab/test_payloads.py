@@ -126,7 +126,7 @@ def test_the_same_run_seed_gives_the_same_prompts_and_another_others() -> None:
 def test_a_workflow_without_a_seed_is_varied_by_an_input_that_no_node_declares_but_where_a_model_is_loaded() -> None:
     graph = {"0": node("CheckpointLoaderSimple", ckpt_name="a.SAFETENSORS"), **without_seed()}
     payload = Payload.of("plain", graph)
-    assert not payload.is_varied_by_seed
+    assert not payload.seed_places
     chance = random.Random(1)
     first, second = payload.varied(0, chance, "run"), payload.varied(1, chance, "run")
     assert first["0"] == graph["0"]

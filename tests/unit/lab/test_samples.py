@@ -20,7 +20,7 @@ def test_all_three_are_there_as_bodies_of_a_prompt_and_differ(tmp_path: Path) ->
         payloads.append(read_payload(path))
     assert len({payload.digest for payload in payloads}) == 3
     assert [payload.name for payload in payloads] == list(SAMPLES)
-    assert all(payload.is_varied_by_seed for payload in payloads)
+    assert all(payload.seed_places for payload in payloads)
 
 
 def test_small_medium_and_large_say_the_truth(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from comfyui_agent.lab.chaos.findings import Findings, Skipped
 from comfyui_agent.lab.chaos.netem import lossy
 from comfyui_agent.lab.chaos.sandbox import Sandbox
 from comfyui_agent.lab.fault_proxy import Delay, Loss, Reset
-from comfyui_agent.lab.measurement.statistics import percentile
+from comfyui_agent.lab.load.measurement import percentile
 from comfyui_agent.lab.reports.fields import as_moment
 
 LOST_SHARE = 0.1

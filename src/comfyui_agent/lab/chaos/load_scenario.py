@@ -13,8 +13,8 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.sandbox import Sandbox
 from comfyui_agent.lab.chaos.suite import Scenario, facts_of, run_scenario
-from comfyui_agent.lab.load.document import environment_of
 from comfyui_agent.lab.load.measurement import figures, short_figures
+from comfyui_agent.lab.measurement.machine import environment_of
 from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.reports.chaos import ScenarioResult
 from comfyui_agent.lab.reports.environment import ReportKind, ServerFacts
@@ -39,7 +39,7 @@ async def load_test_with_scenario(
     environment = environment_of(
         ReportKind.LOAD,
         clock,
-        sla,
+        sla=sla.model_dump(),
         servers=servers,
         workflow=plan.payload.facts,
         parameters=dict(parameters),

@@ -25,8 +25,7 @@ from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import Job, NewJob, Template
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.lab.chaos.plan import ChaosPlan
-from comfyui_agent.lab.chaos.server import Server
+from comfyui_agent.lab.chaos.plan import ChaosPlan, Server
 from comfyui_agent.lab.fault_proxy import FaultProxy
 from comfyui_agent.lab.payloads import fitted, new_run_prefix
 from comfyui_agent.lab.reports.chaos import PageCounts

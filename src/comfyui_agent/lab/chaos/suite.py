@@ -15,8 +15,7 @@ from comfyui_agent.lab.chaos.bad_servers import artificial_latency, comfyui_cras
 from comfyui_agent.lab.chaos.findings import Findings, ScenarioOutcome, Skipped, judge
 from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.sandbox import Sandbox, open_sandbox
-from comfyui_agent.lab.load.document import environment_of
-from comfyui_agent.lab.measurement.machine import server_facts
+from comfyui_agent.lab.measurement.machine import environment_of, server_facts
 from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.payloads import PayloadError
 from comfyui_agent.lab.reports.chaos import ChaosReport, ChaosSummary, PageCounts, ScenarioResult
@@ -123,7 +122,7 @@ class Suite:
             "netem": plan.netem,
         }
         facts = {"servers": self.servers, "workflow": plan.payload.facts, "parameters": parameters}
-        environment = environment_of(ReportKind.CHAOS, self.clock, self.sla, **facts)
+        environment = environment_of(ReportKind.CHAOS, self.clock, sla=self.sla.model_dump(), **facts)
         return ChaosReport(summary=summary, results=self.results, environment=environment)
 
 

@@ -12,8 +12,8 @@ from functools import partial
 from statistics import fmean
 
 from comfyui_agent.lab.load.batch_means import FEWEST_VALUES, Series, Share, difference_of, interval_reach
+from comfyui_agent.lab.load.measurement import percentile
 from comfyui_agent.lab.load.side import Completion, Side, grave_differences, other_differences, weaknesses
-from comfyui_agent.lab.measurement.statistics import percentile
 from comfyui_agent.lab.reports.chaos import ChaosReport
 from comfyui_agent.lab.reports.comparison import Comparison, Judgement, Metric
 from comfyui_agent.lab.reports.load import LoadReport

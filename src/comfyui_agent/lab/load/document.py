@@ -6,16 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
 
-from comfyui_agent import __version__
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.load.measurement import LoadRun, figures, short_figures
 from comfyui_agent.lab.load.plan import Mode, level_text, plain_level
-from comfyui_agent.lab.measurement.machine import this_machine
-from comfyui_agent.lab.measurement.moments import RunClock
-from comfyui_agent.lab.reports.environment import Environment, ReportKind, WorkflowFacts
+from comfyui_agent.lab.measurement.machine import environment_of
+from comfyui_agent.lab.reports.environment import ReportKind, WorkflowFacts
 from comfyui_agent.lab.reports.load import KneeFacts, LevelSummary, LoadReport, LoadSummary, Row, ServerSummary
 from comfyui_agent.lab.reports.sla import Target, TargetVerdict
 from comfyui_agent.lab.sla.load_targets import judge_levels, judge_load
@@ -34,7 +31,7 @@ def build_report(run: LoadRun, sla: Sla) -> LoadReport:
     environment = environment_of(
         ReportKind.LOAD,
         run.clock,
-        sla,
+        sla=sla.model_dump(),
         ended_at=run.clock.at(max((row.ended_seconds for row in rows), default=run.clock.seconds)),
         servers=facts,
         workflow=workflows[0] if len(workflows) == 1 else _together(workflows),
@@ -48,13 +45,6 @@ def build_report(run: LoadRun, sla: Sla) -> LoadReport:
     if rows:
         _judge(report, sla)
     return report
-
-
-def environment_of(kind: ReportKind, clock: RunClock, sla: Sla, **facts: Any) -> Environment:
-    """This machine and the time of a run, with the facts of the run."""
-    known = {"kind": kind, "e3": __version__, "machine": this_machine(), "sla": sla.model_dump()}
-    times = {"started_at": clock.at(0.0), "ended_at": clock.at(clock.seconds)}
-    return Environment.model_validate(known | times | facts)
 
 
 def _judge(report: LoadReport, sla: Sla) -> None:

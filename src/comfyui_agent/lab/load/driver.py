@@ -79,7 +79,9 @@ class Driver:
         if self._plan.mode is Mode.OPEN:
             await self._arrive(level)
         elif self._plan.mode is Mode.BOOKS:
-            await _together(self._book(level) for _ in range(int(level)))
+            pages = 1 if self._plan.parallel_pages else self._plan.pages
+            queues = int(level) * self._plan.pages // pages
+            await _together(self._work_off(Countdown(pages, None), level) for _ in range(queues))
         else:
             jobs = self._plan.jobs_of(level)
             left = Countdown(jobs, self._plan.duration)
@@ -88,15 +90,6 @@ class Driver:
 
     async def _work_off(self, left: Countdown, level: float) -> None:
         while not self.gave_up and left.take():
-            await self._one(level)
-
-    async def _book(self, level: float) -> None:
-        """A book: its pages all at once, or one after another."""
-        pages = range(self._plan.pages)
-        if self._plan.parallel_pages:
-            await _together(self._one(level) for _ in pages)
-            return
-        for _ in pages:
             await self._one(level)
 
     async def _arrive(self, per_minute: float) -> None:

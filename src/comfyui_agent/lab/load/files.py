@@ -59,11 +59,6 @@ class LoadLog:
             self.trouble = f"the metrics log {self.path} cannot be written: {error.strerror or error}"
 
 
-def baseline_folder(root: Path) -> Path:
-    """`infra/observability/baselines/<date>` in a workspace."""
-    return root / "infra" / "observability" / "baselines" / today()
-
-
 def write_baseline(folder: Path, report: LoadReport, page: str, log: Path, run_id: str) -> Path:
     """Write `load_*.json` with its page, the log of its run and a README. Returns the path of the report.
 

@@ -12,7 +12,6 @@ from typing import Any
 from comfyui_agent.lab.load.plan import LoadPlan
 from comfyui_agent.lab.measurement.gpu import GpuTrace
 from comfyui_agent.lab.measurement.moments import RunClock
-from comfyui_agent.lab.measurement.statistics import percentile
 from comfyui_agent.lab.reports.environment import ServerFacts
 from comfyui_agent.lab.reports.load import Figures, Row, RowStatus
 
@@ -106,3 +105,12 @@ def _gap_error(moments: Sequence[float]) -> float:
     gaps = [later - sooner for sooner, later in itertools.pairwise(sorted(moments))]
     mean = sum(gaps) / len(gaps) if gaps else 0.0
     return statistics.stdev(gaps) / mean / math.sqrt(len(gaps)) if len(gaps) > 1 and mean > 0 else 0.0
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which a share (0 to 1) of the values lies, linear between neighbours, as numpy has it."""
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)

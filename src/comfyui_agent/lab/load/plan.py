@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from comfyui_agent.domain.text_enum import TextEnum
 from comfyui_agent.domain.values import BadValues, parse
@@ -81,7 +80,7 @@ class LoadPlan:
 def read_levels(text: str, option: str, *, whole: bool) -> tuple[float, ...]:
     """`4`, `1,2,4,8` or `1..8`: one level, or the steps of a ramp, in the language of sweeps."""
     try:
-        values = [token.text for token in parse(text, read_lines=_no_files, draw=_no_seeds)]
+        values = [token.text for token in parse(text, read_lines=_refuse, draw=_refuse)]
         levels = tuple(int(value) if whole else float(value) for value in values)
     except (BadValues, ValueError) as error:
         reason = str(error) if isinstance(error, BadValues) else f"{text!r} is not a list of numbers"
@@ -102,12 +101,8 @@ def read_rates(text: str) -> tuple[float, ...]:
     return tuple(level * factor for level in read_levels(number, "--rate", whole=False))
 
 
-def _no_files(name: str) -> Sequence[str]:
-    raise BadValues(f"@{name} cannot stand here")
-
-
-def _no_seeds(count: int) -> Sequence[int]:
-    raise BadValues(f"random:{count} cannot stand here")
+def _refuse(name_or_count: str | int) -> NoReturn:
+    raise BadValues(f"@FILE and random:COUNT cannot stand here ({name_or_count})")
 
 
 def plain_level(level: float) -> float:

@@ -74,7 +74,9 @@ class Rendering:
 
     def _row(self, index: int, measured: MeasuredPrompt, server: str, workflow: str, level: float) -> Row:
         failure = measured.failure
-        status = RowStatus.COMPLETED if failure is None else RowStatus.TIMEOUT if measured.is_late else RowStatus.FAILED
+        status = RowStatus.COMPLETED
+        if failure is not None:
+            status = RowStatus.TIMEOUT if failure.kind is FailureClass.TIMEOUT else RowStatus.FAILED
         seconds = self.clock.seconds_of(measured.sent_at)
         return Row(
             index=index,

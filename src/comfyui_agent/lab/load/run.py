@@ -14,13 +14,12 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.load.driver import GIVE_UP_SECONDS, Driver, Onlooker
-from comfyui_agent.lab.load.measurement import LoadRun
+from comfyui_agent.lab.load.measurement import LoadRun, percentile
 from comfyui_agent.lab.load.plan import LoadPlan, Mode, level_text
 from comfyui_agent.lab.load.prompt_runner import REJECTED, Rendering, Target, rejection, take_all_back
 from comfyui_agent.lab.measurement.gpu import GpuTrace
 from comfyui_agent.lab.measurement.machine import server_facts
 from comfyui_agent.lab.measurement.moments import RunClock
-from comfyui_agent.lab.measurement.statistics import percentile
 from comfyui_agent.lab.payloads import fitted, new_run_prefix
 from comfyui_agent.lab.reports.load import RowStatus
 
@@ -143,7 +142,7 @@ async def _queue_warnings(targets: Sequence[Target]) -> list[str]:
 def _seed_warnings(plan: LoadPlan, target: Target) -> list[str]:
     if plan.same_seeds:
         return ["seeds were the same for each prompt, as asked: the server's cache may have answered"]
-    without = [payload.name for payload in target.payloads if not payload.is_varied_by_seed]
+    without = [payload.name for payload in target.payloads if not payload.seed_places]
     return [f"{name} has no seed: its prompts differ by an input that the nodes do not see" for name in without]
 
 

@@ -13,8 +13,9 @@ from comfyui_agent import __version__
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.lab.measurement.gpu import driver_version, first_card, is_local
+from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.measurement.nvml import MEGABYTE
-from comfyui_agent.lab.reports.environment import DeviceFacts, ServerFacts
+from comfyui_agent.lab.reports.environment import DeviceFacts, Environment, ReportKind, ServerFacts
 
 CPU_FACTS = Path("/proc/cpuinfo")
 UNKNOWN = ("comfyui_version", "python", "pytorch", "system", "driver", "nodes")
@@ -30,6 +31,13 @@ def this_machine() -> dict[str, Any]:
         "memory_mb": _memory_mb(),
         "e3": __version__,
     }
+
+
+def environment_of(kind: ReportKind, clock: RunClock, **facts: Any) -> Environment:
+    """This machine and the time of a run, with the facts of the run."""
+    known = {"kind": kind, "e3": __version__, "machine": this_machine()}
+    times = {"started_at": clock.at(0.0), "ended_at": clock.at(clock.seconds)}
+    return Environment.model_validate(known | times | facts)
 
 
 async def server_facts(client: ComfyClient) -> ServerFacts:

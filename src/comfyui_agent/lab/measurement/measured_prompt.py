@@ -48,11 +48,6 @@ class MeasuredPrompt:
     failure: Failure | None = None
     """Why it gave no results."""
 
-    @property
-    def is_late(self) -> bool:
-        """Whether it timed out."""
-        return self.failure is not None and self.failure.kind is FailureClass.TIMEOUT
-
 
 class Prompting:
     """Sends one prompt of a payload and measures it. `graph` is what is sent."""

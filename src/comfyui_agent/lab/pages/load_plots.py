@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from comfyui_agent.lab.load.plan import level_text
 from comfyui_agent.lab.pages.figures import (
     Axis,
     Band,
@@ -60,7 +61,7 @@ def throughput_plot(levels: Sequence[LevelSummary], knee: KneeFacts | None, targ
     unit = unit_of(levels)
     best = max(points, key=lambda point: point[1])
     if knee is None or knee.level is None:
-        title = f"Throughput is highest at {_at(best[0], unit)}, with {rate(best[1])}; no knee was found"
+        title = f"Throughput is highest at {level_text(best[0], unit)}, with {rate(best[1])}; no knee was found"
         notes = [Note(best, rate(best[1]))]
     else:
         height = dict(points).get(knee.level, knee.images_per_minute or 0.0)
@@ -86,9 +87,9 @@ def level_latency_plot(levels: Sequence[LevelSummary], knee: KneeFacts | None, t
     at, value = next((point for point in points if point[0] == turn), max(points))
     over = [level for level, p95 in points if target is not None and p95 > target]
     if over:
-        title = f"From {_at(min(over), unit)} on, the p95 is above the target of {wanted(seconds(target))}"
+        title = f"From {level_text(min(over), unit)} on, the p95 is above the target of {wanted(seconds(target))}"
     else:
-        title = f"At {_at(at, unit)} the p95 is {against(value, target)}"
+        title = f"At {level_text(at, unit)} the p95 is {against(value, target)}"
     return Plot(
         title,
         _level_axis(points, unit),
@@ -128,7 +129,7 @@ def parts_plot(rows: Sequence[Row], levels: Sequence[LevelSummary]) -> Lanes | N
     by_level, by_server = dict.fromkeys(row.level for row in done), dict.fromkeys(row.server for row in done)
     unit = unit_of(levels)
     if len(by_level) > 1:
-        groups = {_at(level, unit): [row for row in done if row.level == level] for level in by_level}
+        groups = {level_text(level or 0.0, unit): [row for row in done if row.level == level] for level in by_level}
     elif len(by_server) > 1:
         groups = {server: [row for row in done if row.server == server] for server in by_server}
     else:
@@ -190,12 +191,6 @@ def _pairs(levels: Sequence[LevelSummary], key: str) -> list[Point]:
 
 def _level_axis(points: Sequence[Point], unit: str) -> Axis:
     return Axis(f"Load ({unit})", ticks=[level for level, _ in points])
-
-
-def _at(level: float | None, unit: str) -> str:
-    """`1 prompt at once`, `2 prompts at once`."""
-    first, space, rest = unit.partition(" ")
-    return f"{trimmed(plain(level))} {first.removesuffix('s') if level == 1 else first}{space}{rest}"
 
 
 def _target(value: float | None) -> list[Target]:

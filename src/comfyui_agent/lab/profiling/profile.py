@@ -54,7 +54,6 @@ class Profiling:
         self.payload = payload
         self.wanted = runs
         self.timeout = timeout
-        self.started_at = ""
         self.runs: list[RunFigures] = []
         self.moments: list[tuple[Moment, ...]] = []
         self._warnings: list[str] = []
@@ -84,22 +83,18 @@ class Profiling:
 
     async def measure(self, watcher: Watcher) -> None:
         """Do all runs. RunFailed if one fails; the runs before it are kept."""
-        self.started_at = utc_text()
         async with self.trace:
             try:
-                await self._measure(watcher)
+                await self._free()
+                for number in range(1 + self.wanted):
+                    kind = Kind.WARM if number else Kind.COLD
+                    watcher.began(self.payload.name, kind, number, self.wanted)
+                    self.runs.append(await self._run(kind, number))
+                    watcher.ended(self.payload.name, self.runs[-1])
+                self.is_partial = False
             except RunFailed as error:
                 self._warn(f"A run failed and ended the profile: {error}")
                 raise
-
-    async def _measure(self, watcher: Watcher) -> None:
-        await self._free()
-        for number in range(1 + self.wanted):
-            kind = Kind.WARM if number else Kind.COLD
-            watcher.began(self.payload.name, kind, number, self.wanted)
-            self.runs.append(await self._run(kind, number))
-            watcher.ended(self.payload.name, self.runs[-1])
-        self.is_partial = False
 
     async def _free(self) -> None:
         """Free the server's memory, and note what it holds then."""

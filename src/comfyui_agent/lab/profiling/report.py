@@ -8,17 +8,14 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from comfyui_agent import __version__
 from comfyui_agent.domain.prompts import Graph, class_of
-from comfyui_agent.lab.files import file_stem, today, unused, write_json, write_text
-from comfyui_agent.lab.measurement.machine import this_machine
-from comfyui_agent.lab.measurement.moments import utc_text
+from comfyui_agent.lab.files import file_stem, unused, write_json, write_text
+from comfyui_agent.lab.measurement.machine import environment_of
 from comfyui_agent.lab.profiling.profile import LOOK_EVERY, Profiling
 from comfyui_agent.lab.profiling.runs import Kind, split, typical_steps
-from comfyui_agent.lab.reports.environment import Environment, ReportKind, ServerFacts
+from comfyui_agent.lab.reports.environment import ReportKind, ServerFacts
 from comfyui_agent.lab.reports.profile import FitsAtOnce, NodeCost, ProfileReport, RunFigures
 
-PROFILES = Path("infra/comfyui/profiling")
 UNKNOWN = "How many such servers fit on one card is not known: the memory of a graphics card was not seen."
 
 
@@ -29,6 +26,12 @@ def report_of(profile: Profiling, server: ServerFacts) -> ProfileReport:
     for run in runs:
         split(run, graph, typical)
     cold, warm = ([run for run in runs if run.kind == kind and not run.cached] for kind in Kind)
+    parameters = {
+        "server": address,
+        "runs": profile.wanted,
+        "timeout": profile.timeout,
+        "gpu_every_sec": LOOK_EVERY,
+    }
     peak = max((run.peak_vram_mb for run in runs if run.peak_vram_mb is not None), default=None)
     return ProfileReport(
         workflow=profile.payload.facts,
@@ -49,20 +52,7 @@ def report_of(profile: Profiling, server: ServerFacts) -> ProfileReport:
         gpu_trace=profile.trace.samples,
         warnings=profile.warnings,
         partial=profile.is_partial,
-        environment=Environment(
-            kind=ReportKind.PROFILE,
-            e3=__version__,
-            started_at=profile.started_at,
-            ended_at=utc_text(),
-            machine=this_machine(),
-            servers=[server],
-            parameters={
-                "server": address,
-                "runs": profile.wanted,
-                "timeout": profile.timeout,
-                "gpu_every_sec": LOOK_EVERY,
-            },
-        ),
+        environment=environment_of(ReportKind.PROFILE, profile.trace.clock, servers=[server], parameters=parameters),
     )
 
 
@@ -149,10 +139,6 @@ def raw_lines(profile: Profiling) -> Iterator[dict[str, Any]]:
                 "step": moment.step or None,
                 "steps": moment.steps or None,
             }
-
-
-def folder_of_today(root: Path) -> Path:
-    return root / PROFILES / today()
 
 
 def write_profile(folder: Path, profile: Profiling, report: ProfileReport) -> Path:

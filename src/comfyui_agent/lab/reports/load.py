@@ -58,10 +58,6 @@ class Row(Part):
     def ended_seconds(self) -> float:
         return self.sent_seconds + (self.duration_sec or 0.0)
 
-    @property
-    def has_time(self) -> bool:
-        return self.seconds is not None or bool(self.started_at or self.ended_at)
-
     def sent_after(self, began: float | None) -> Row:
         """The row with `seconds`, from the times of day where they were not written."""
         if self.seconds is not None or began is None:
@@ -182,7 +178,7 @@ class LoadReport(Part):
     @property
     def has_times(self) -> bool:
         """Whether the rows say when they were sent."""
-        return all(row.has_time for row in self.results)
+        return all(row.seconds is not None or row.started_at or row.ended_at for row in self.results)
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field, PlainSerializer
 
-from comfyui_agent.lab.reports.environment import Environment, GpuSample, ReportKind, WorkflowFacts
+from comfyui_agent.lab.reports.environment import Environment, GpuSample, WorkflowFacts
 from comfyui_agent.lab.reports.fields import Count, Flag, Number, OptionalText, Part, Text
 
 Milliseconds = Annotated[Number, PlainSerializer(lambda value: None if value is None else round(value, 3))]
@@ -75,9 +74,6 @@ class RunFigures(Part):
 class ProfileReport(Part):
     """One workflow on one server: a cold run, then warm ones."""
 
-    kind: ClassVar[ReportKind] = ReportKind.PROFILE
-
-    path: Path = Field(default=Path("profile.json"), exclude=True)
     workflow: WorkflowFacts = Field(default_factory=WorkflowFacts)
     server: Text = ""
     duration_sec: Milliseconds = None

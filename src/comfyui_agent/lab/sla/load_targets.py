@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.texts import counted
+from comfyui_agent.lab.load.measurement import percentile
 from comfyui_agent.lab.load.plan import level_text
-from comfyui_agent.lab.measurement.statistics import percentile
 from comfyui_agent.lab.reports.load import LoadReport, Row, RowStatus
 from comfyui_agent.lab.reports.sla import PARTIAL, SLACK, Finding, Target, TargetVerdict, overall, quantity
 
@@ -23,6 +24,7 @@ FEWEST_FOR_NO_ERRORS = 100
 SCENARIO, OPEN, BOOKS = "scenario", "open", "books"
 
 
+@dataclass(eq=False)
 class Level:
     """One level, judged by the targets. Answers from the cache are counted, and left out of all figures.
 
@@ -30,21 +32,15 @@ class Level:
     that were taken back when the run was stopped in this level; None if the level came to its end.
     """
 
-    def __init__(
-        self,
-        targets: Sla,
-        rows: Sequence[Row],
-        wall_clock_sec: float,
-        number: float,
-        where: str,
-        unfinished: int | None,
-    ) -> None:
-        self._targets = targets
-        self.rows = rows
-        self.wall_clock_sec = wall_clock_sec
-        self.number = number
-        self.where = where
-        self.unfinished = unfinished
+    targets: Sla
+    rows: Sequence[Row]
+    wall_clock_sec: float
+    number: float
+    where: str
+    unfinished: int | None
+
+    def __post_init__(self) -> None:
+        rows, wall = self.rows, self.wall_clock_sec
         completed = [row for row in rows if row.is_completed]
         self.completed = len(completed)
         self.rendered = [row for row in completed if not row.cached]
@@ -52,7 +48,7 @@ class Level:
         self.failed = len(rows) - len(completed)
         self.worked_on = len(rows) - self.cached
         self.images = sum(row.images for row in self.rendered)
-        self.images_per_minute = self.images / wall_clock_sec * 60 if wall_clock_sec > 0 and rows else None
+        self.images_per_minute = self.images / wall * 60 if wall > 0 and rows else None
         self.timeouts = [row for row in rows if row.status is RowStatus.TIMEOUT]
         timed = [*self.rendered, *self.timeouts]  # a timeout took at least as long as it was waited for
         self.latencies = [row.duration_sec for row in timed if row.duration_sec is not None]
@@ -83,7 +79,7 @@ class Level:
         return overall((self.latency, self.errors))
 
     def throughput(self, *, is_open: bool) -> Finding:
-        wanted, target = self._targets.images_per_minute, Target.THROUGHPUT
+        wanted, target = self.targets.images_per_minute, Target.THROUGHPUT
         measured = self.images_per_minute
         if measured is None:
             return self._not_measured(target, "No job ran.")
@@ -112,7 +108,7 @@ class Level:
         if self._cached:
             return self._not_measured(target, self._cached)
         measured = percentile(self.latencies, 0.95)
-        within = quantity(measured, target, self._targets.p95_seconds)
+        within = quantity(measured, target, self.targets.p95_seconds)
         seen = f"95 of 100 results were there within {within}, of {counted(count, 'job')}"
         if self.timeouts:
             seen += f", {len(self.timeouts)} of them given up and counted with the time they were waited for"
@@ -124,7 +120,7 @@ class Level:
 
     @cached_property
     def errors(self) -> Finding:
-        wanted = self._targets.error_rate
+        wanted = self.targets.error_rate
         if not self.worked_on:
             return self._not_measured(Target.ERRORS, f"No job was rendered{self.where}.")
         measured, needed = self.failed / self.worked_on, jobs_for_errors(wanted)
@@ -145,11 +141,11 @@ class Level:
 
     def _judge(self, target: Target, measured: float, seen: str, few: str, needed: int) -> Finding:
         return Finding.judge(
-            target, self._targets, measured, seen, is_partial=self.unfinished is not None, few=few, jobs_needed=needed
+            target, self.targets, measured, seen, is_partial=self.unfinished is not None, few=few, jobs_needed=needed
         )
 
     def _not_measured(self, target: Target, why: str, measured: float | None = None) -> Finding:
-        return Finding.on(target, self._targets, measured, TargetVerdict.NOT_MEASURED, why)
+        return Finding.on(target, self.targets, measured, TargetVerdict.NOT_MEASURED, why)
 
 
 def levels_of(report: LoadReport, targets: Sla) -> list[Level]:

@@ -22,20 +22,13 @@ SLACK_SECONDS = 1.0
 
 @dataclass(frozen=True, order=True)
 class End:
-    """A run that ended: when (seconds since 1970), how, and why."""
+    """A run that ended: when (seconds since 1970), how, and why. Ids are those of a line of the log, if it has them."""
 
     at: float
     is_failure: bool
     why: str = ""
-
-
-@dataclass(frozen=True)
-class LoggedEnd:
-    """A line of the log about an end. Ids are empty where the line has none."""
-
-    end: End
-    prompt_id: str
-    load_test: str
+    prompt_id: str = ""
+    load_test: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,7 +46,7 @@ def ends_of(report: LoadReport, logs: Sequence[Path]) -> RunEnds:
     A log that cannot be read is noted; it is not an error.
     """
     began, ended = report.environment.began, report.environment.ended
-    lines: list[LoggedEnd] = []
+    lines: list[End] = []
     notes, was_read, bad_lines = [], [], 0
     is_known = began is not None and ended is not None
     since, until = (began or 0.0) - SLACK_SECONDS, (ended or 0.0) + SLACK_SECONDS
@@ -63,15 +56,13 @@ def ends_of(report: LoadReport, logs: Sequence[Path]) -> RunEnds:
         except OSError as error:
             notes.append(f"{path} cannot be read: {os.strerror(error.errno) if error.errno else error}")
             continue
-        lines += [each for each in found if since <= each.end.at <= until]
+        lines += [each for each in found if since <= each.at <= until]
         was_read.append(str(path))
         bad_lines += bad
     prompts = {row.prompt_id for row in report.rows if row.prompt_id}
     own = {line.load_test for line in lines if line.prompt_id in prompts} | {report.environment.load_test or "", ""}
     logged = {
-        (line.prompt_id or number, line.end.is_failure): line.end
-        for number, line in enumerate(lines)
-        if line.load_test in own
+        (line.prompt_id or number, line.is_failure): line for number, line in enumerate(lines) if line.load_test in own
     }
     if not logs:
         notes.append("no metrics log was found: spikes were looked for in the report's own rows")
@@ -103,7 +94,7 @@ def _with_rotated(paths: Iterable[Path], began: float) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _read_log(path: Path) -> tuple[list[LoggedEnd], int]:
+def _read_log(path: Path) -> tuple[list[End], int]:
     """The lines about ends, and how many lines could not be read. Lines about something else are not parsed."""
     found, bad_lines = [], 0
     with path.open("rb") as file:
@@ -119,6 +110,6 @@ def _read_log(path: Path) -> tuple[list[LoggedEnd], int]:
                 bad_lines += 1
                 continue
             if at is not None and is_end:
-                end = End(at, event in FAILURES, str(facts.get("failure_class") or "")[:60])
-                found.append(LoggedEnd(end, str(facts.get("prompt_id") or ""), str(facts.get("load_test") or "")))
+                why, *ids = (str(facts.get(key) or "") for key in ("failure_class", "prompt_id", "load_test"))
+                found.append(End(at, event in FAILURES, why[:60], *ids))
     return found, bad_lines

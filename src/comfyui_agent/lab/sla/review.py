@@ -1,13 +1,17 @@
-"""All targets held against all reports that were named on the command line."""
+"""All targets held against all reports that were named on the command line, and the verdicts as JUnit XML."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader
+
 from comfyui_agent.config.settings import Sla
+from comfyui_agent.domain.texts import printable
 from comfyui_agent.lab.quantities import listed
 from comfyui_agent.lab.reports.chaos import ChaosReport, ScenarioResult
 from comfyui_agent.lab.reports.fields import as_number
@@ -20,16 +24,13 @@ from comfyui_agent.lab.sla.spikes import judge_spikes
 SIMULATED = "simulated"
 NO_LOAD = "None of the reports is a load test without faults: e3 loadtest makes one."
 UNTRIED = {
-    Target.THROUGHPUT: NO_LOAD,
     Target.CONCURRENCY: "None of the reports is a load test with books: e3 loadtest --books makes one.",
-    Target.LATENCY: NO_LOAD,
-    Target.ERRORS: NO_LOAD,
     Target.RECOVERY: "None of the reports made a fault to recover from: e3 chaos makes one.",
-    Target.SPIKES: NO_LOAD,
 }
 NOTHING_BREAKS = frozenset({"prompt-validation", "artificial-latency"})
 """Scenarios after which there is nothing to recover from."""
 REPORTS = ("load*.json", "chaos*.json")
+NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def review(evidence: Sequence[Evidence], targets: Sla) -> Review:
 def _decisive(target: Target, found: Sequence[tuple[str, Finding]], targets: Sla) -> Finding:
     """The finding that counts. Where there are several, its sentence names its report."""
     if not found:
-        return Finding.on(target, targets, None, TargetVerdict.NOT_MEASURED, UNTRIED[target])
+        return Finding.on(target, targets, None, TargetVerdict.NOT_MEASURED, UNTRIED.get(target, NO_LOAD))
     finding = worst([each for _, each in found])
     name = next(name for name, each in found if each is finding)
     return finding.model_copy(update={"sentence": f"{name}: {finding.sentence}"}) if len(found) > 1 else finding
@@ -218,3 +219,30 @@ def _scenarios(report: LoadReport | ChaosReport) -> list[ScenarioResult]:
 
 def _name(scenario: ScenarioResult) -> str:
     return scenario.scenario[:60] or "a scenario"
+
+
+def as_junit(review: Review, *, strict: bool) -> str:
+    """What CI systems read: one test case a target. A missed one fails.
+
+    One that was not measured is skipped; with `strict` it fails.
+    """
+    loader = PackageLoader("comfyui_agent.lab.sla")
+    templates = Environment(
+        loader=loader, autoescape=True, trim_blocks=True, keep_trailing_newline=True, finalize=_clean
+    )
+    missed, open_ones = (
+        [finding for finding in review.findings if finding.verdict is verdict]
+        for verdict in (TargetVerdict.MISSED, TargetVerdict.NOT_MEASURED)
+    )
+    return templates.get_template("junit.xml").render(
+        findings=review.findings,
+        reports=review.reports,
+        failed=missed + open_ones if strict else missed,
+        skipped=[] if strict else open_ones,
+        notes=[f"{report.name}: {note}" for report in review.reports for note in report.notes],
+    )
+
+
+def _clean(value: Any) -> str:
+    """A text that XML can hold: control characters are shown, not written."""
+    return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", printable(str(value)))

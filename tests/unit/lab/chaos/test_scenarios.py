@@ -11,8 +11,7 @@ from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.chaos.bad_pages import OVERSIZED, _sizes
 from comfyui_agent.lab.chaos.bad_servers import with_sleep
 from comfyui_agent.lab.chaos.findings import ScenarioOutcome, Skipped
-from comfyui_agent.lab.chaos.plan import ChaosPlan
-from comfyui_agent.lab.chaos.server import Server
+from comfyui_agent.lab.chaos.plan import ChaosPlan, Server
 from comfyui_agent.lab.chaos.suite import SCENARIOS, SETS, Suite, find_scenarios
 from comfyui_agent.lab.payloads import Payload
 from comfyui_agent.lab.reports.chaos import ScenarioResult

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.lab.load.files import baseline_folder, lines_of, write_baseline
+from comfyui_agent.lab.load.files import lines_of, write_baseline
 from comfyui_agent.lab.reports.environment import Environment
 from comfyui_agent.lab.reports.load import LoadReport
 
@@ -66,12 +66,6 @@ def log(tmp_path: Path) -> Path:
     path = tmp_path / "metrics.ndjson"
     path.write_text(line(load_test=RUN, prompt_id="ours"), encoding="utf-8")
     return path
-
-
-def test_the_folder_is_of_the_day(tmp_path: Path) -> None:
-    folder = baseline_folder(tmp_path)
-    assert folder.parent == tmp_path / "infra" / "observability" / "baselines"
-    assert len(folder.name.split("-")) == 3
 
 
 def test_all_four_files_are_there_and_the_readme_says_what_was_measured_on_what(tmp_path: Path, log: Path) -> None:

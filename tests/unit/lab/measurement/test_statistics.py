@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from comfyui_agent.lab.measurement.statistics import percentile
+from comfyui_agent.lab.load.measurement import percentile
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ GRAPH = {
     "6": node("VAEDecode", samples=["5", 0]),
 }
 SERVER = "http://127.0.0.1:8188"
+CLOCK = SimpleNamespace(seconds=0.0, seconds_of=lambda moment: moment, at=lambda _: "2026-03-01T00:00:00.000Z")
 
 
 def other(node_id: str, seconds: float) -> NodeSeconds:
@@ -54,7 +55,7 @@ def sample(seconds: float, util: int | None = None, memory: int | None = None) -
 
 
 def profile_of(*runs: RunFigures, samples: tuple[GpuSample, ...] = (), is_partial: bool = False) -> Any:
-    trace = SimpleNamespace(source="nvml", clock=SimpleNamespace(seconds_of=lambda moment: moment), samples=samples)
+    trace = SimpleNamespace(source="nvml", clock=CLOCK, samples=samples)
     starts = [run.seconds or 0.0 for run in runs]
     return SimpleNamespace(
         payload=Payload.of("portrait", GRAPH),
@@ -62,7 +63,6 @@ def profile_of(*runs: RunFigures, samples: tuple[GpuSample, ...] = (), is_partia
         trace=trace,
         runs=list(runs),
         moments=[(Moment(at, "start"), Moment(at + 1, "step", "5", 1, 3)) for at in starts],
-        started_at="",
         wanted=len(runs),
         timeout=9.0,
         idle_vram_mb=100,

@@ -13,8 +13,7 @@ from comfyui_agent.lab.reports.chaos import ChaosReport
 from comfyui_agent.lab.reports.environment import ServerFacts
 from comfyui_agent.lab.reports.load import LoadReport
 from comfyui_agent.lab.reports.sla import Finding, Target, TargetVerdict, quantity
-from comfyui_agent.lab.sla.junit import as_junit
-from comfyui_agent.lab.sla.review import Evidence, Review, review
+from comfyui_agent.lab.sla.review import Evidence, Review, as_junit, review
 
 STARTED = "2026-11-15T23:00:00.000Z"
 TARGETS = Sla()
