@@ -14,7 +14,7 @@ import typer
 
 from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.signals import run_until_signal
-from comfyui_agent.cli.workflows import payload_named
+from comfyui_agent.cli.workflow import payload_named
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.config.workspace import Workspace

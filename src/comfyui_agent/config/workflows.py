@@ -15,11 +15,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from comfyui_agent.config.documents import Document
 from comfyui_agent.config.validation import Complaints, check, dotted
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.binding import Place, Places
+from comfyui_agent.domain.binding import Place, Places, Recipe
 from comfyui_agent.domain.jobs import Template
-from comfyui_agent.domain.placement import NoSuchPlace
-from comfyui_agent.domain.prompts import Graph, is_editor_format
-from comfyui_agent.domain.recipes import Recipe
+from comfyui_agent.domain.prompts import Graph, NoSuchPlace, is_editor_format
 from comfyui_agent.domain.suggestions import suggest
 
 PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"GIF8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 COMPACT = (",", ":")
@@ -12,10 +13,22 @@ JOINERS = "\u200c\u200d"
 """Some scripts and many emoji need them. They are harmless in a terminal."""
 
 
+class TextEnum(str, Enum):
+    """Members print as their value, like `enum.StrEnum` of Python 3.11."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
 def json_text(value: Any, *, sort: bool = False) -> str:
     """Compact JSON. It is escaped only if lone surrogates could not be encoded otherwise."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=sort, separators=COMPACT)
     return text if is_whole(text) else json.dumps(value, sort_keys=sort, separators=COMPACT)
+
+
+def bytes_of(value: Any) -> int:
+    """The size of a value in the database."""
+    return len(json_text(value).encode("utf-8"))
 
 
 def parsed(text: str | None) -> Any:
@@ -44,6 +57,12 @@ def counted(count: int, one: str, many: str = "") -> str:
 def attention(count: int) -> str:
     """`1 needs attention`, `2 need attention`."""
     return f"{count:,} need{'s' if count == 1 else ''} attention"
+
+
+def megabytes(size: int) -> str:
+    """`1.5 MB`"""
+    number = size / 1024**2
+    return f"{number:.1f} MB" if 0 < number < 10 else f"{number:,.0f} MB"
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from comfyui_agent.domain.text_enum import TextEnum
+from comfyui_agent.domain.texts import TextEnum
 from comfyui_agent.domain.values import BadValues, parse
 from comfyui_agent.lab.payloads import Payload
 
