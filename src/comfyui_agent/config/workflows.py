@@ -18,7 +18,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Place, Places, Recipe
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.prompts import Graph, NoSuchPlace, is_editor_format
-from comfyui_agent.domain.suggestions import suggest
+from comfyui_agent.domain.texts import suggest
 
 PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"GIF8")
 LARGEST_TEMPLATE = 32 * 1024 * 1024

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from comfyui_agent.domain.prompts import Graph, NoSuchPlace, class_of, inputs_of, natural_order, split_place
-from comfyui_agent.domain.suggestions import suggest
-from comfyui_agent.domain.texts import listed
+from comfyui_agent.domain.texts import listed, suggest
 from comfyui_agent.domain.value_types import FALSE, TRUE, text_of
 
 TOKEN = re.compile(r"\$\$\{|\$\{([A-Za-z_][\w.:-]*)\}")

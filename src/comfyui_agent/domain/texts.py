@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any
 
 COMPACT = (",", ":")
+MOST_KNOWN = 12
 JOINERS = "\u200c\u200d"
 """Some scripts and many emoji need them. They are harmless in a terminal."""
 
@@ -74,6 +76,25 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 def counted_jobs(names: Sequence[str]) -> str:
     """`2 jobs: a, b`"""
     return f"{counted(len(names), 'job')}: {listed(names)}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The most similar known word, if one is similar enough."""
+    names = {name.lower(): name for name in sorted(known, reverse=True)}
+    near = difflib.get_close_matches(word.lower(), list(names), n=1, cutoff=0.6)
+    return names[near[0]] if near else None
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`did you mean steps?`, or a list of the known words."""
+    names = sorted(set(known))
+    near = nearest(word, names)
+    if near is not None:
+        return f"did you mean {near}?"
+    if not names:
+        return "there are none"
+    more = f" and {len(names) - MOST_KNOWN} more" if len(names) > MOST_KNOWN else ""
+    return f"there are {', '.join(names[:MOST_KNOWN])}{more}"
 
 
 def printable(text: str) -> str:

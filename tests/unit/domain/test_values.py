@@ -512,7 +512,6 @@ PORTABLE = (
     "domain.grid_layout",
     "domain.node_classes",
     "domain.prompts",
-    "domain.suggestions",
     "domain.texts",
     "domain.value_types",
     "domain.values",

@@ -21,8 +21,7 @@ from comfyui_agent.domain.job_files import ReadFile
 from comfyui_agent.domain.jobs import NewJob, too_large
 from comfyui_agent.domain.kinds import FOLDERS, ending_of
 from comfyui_agent.domain.prompts import NoSuchPlace
-from comfyui_agent.domain.suggestions import suggest
-from comfyui_agent.domain.texts import bytes_of, is_whole, json_text
+from comfyui_agent.domain.texts import bytes_of, is_whole, json_text, suggest
 from comfyui_agent.engine.intake.choices import Choices
 from comfyui_agent.engine.intake.folder_scan import (
     Refused,
