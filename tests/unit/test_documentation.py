@@ -28,7 +28,7 @@ def page(name: str) -> str:
 
 
 def options_of(command: str) -> list[str]:
-    found = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    found = typer.main.get_command(app).load(command)  # type: ignore[attr-defined]
     return [option for parameter in found.params for option in parameter.opts if option not in ("--help", "-h")]
 
 
