@@ -19,6 +19,7 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.lab import fault_proxy
+from support.command_tree import inner_commands
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,7 +81,7 @@ def _leads_somewhere(folder: Path, target: str) -> bool:
 
 
 def commands_below(command: Any, words: str) -> Iterator[tuple[str, Any]]:
-    inner = getattr(command, "commands", {})
+    inner = inner_commands(command)
     yield words, command
     for name, each in inner.items():
         yield from commands_below(each, f"{words} {name}")
