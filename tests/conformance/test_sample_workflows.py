@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from comfyui_agent.domain.placement import place, split_place
+from comfyui_agent.domain.prompts import place, split_place
 from support.graphs import checkpoint_name, fresh_prefix
 from support.pictures import form, opened, png
 from support.wire import Graph, Wire

@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 
 from PIL import Image
 
-from comfyui_agent.domain.attempts import Attempt
-from comfyui_agent.domain.jobs import Job, NewJob, Template
+from comfyui_agent.domain.jobs import Attempt, Job, NewJob, Template
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store

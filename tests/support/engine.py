@@ -24,9 +24,8 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.comfy.watch import Watch
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.failures import Failure, FailureClass
-from comfyui_agent.domain.jobs import Job, NewJob, Template
+from comfyui_agent.domain.jobs import Attempt, Job, NewJob, Template
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.fleet.server import Connection

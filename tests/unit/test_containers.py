@@ -20,6 +20,7 @@ import yaml
 from comfyui_agent.cli.app import app
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.sim.settings import Duration
+from support.command_tree import inner_commands
 
 ROOT = Path(__file__).parents[2]
 COMFYUI = ROOT / "infra" / "comfyui"
@@ -157,7 +158,7 @@ def test_every_package_of_comfyui_is_pinned() -> None:
 
 
 def command_of(words: list[str]) -> Any:
-    return typer.main.get_command(app).commands[words[0]]  # type: ignore[attr-defined]
+    return inner_commands(typer.main.get_command(app))[words[0]]
 
 
 def test_the_agents_image_runs_commands_that_exist() -> None:
@@ -167,7 +168,7 @@ def test_the_agents_image_runs_commands_that_exist() -> None:
     check = stage["HEALTHCHECK"].words
     assert check[0] == "e3"
     assert set(check[3:]) - {"1"} <= {
-        option for each in command_of(check[1:]).commands[check[2]].params for option in each.opts
+        option for each in inner_commands(command_of(check[1:]))[check[2]].params for option in each.opts
     }
 
 

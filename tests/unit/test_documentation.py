@@ -19,6 +19,7 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.lab import fault_proxy
+from support.command_tree import inner_commands
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +29,7 @@ def page(name: str) -> str:
 
 
 def options_of(command: str) -> list[str]:
-    found = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    found = typer.main.get_command(app).load(command)  # type: ignore[attr-defined]
     return [option for parameter in found.params for option in parameter.opts if option not in ("--help", "-h")]
 
 
@@ -80,7 +81,7 @@ def _leads_somewhere(folder: Path, target: str) -> bool:
 
 
 def commands_below(command: Any, words: str) -> Iterator[tuple[str, Any]]:
-    inner = getattr(command, "commands", {})
+    inner = inner_commands(command)
     yield words, command
     for name, each in inner.items():
         yield from commands_below(each, f"{words} {name}")

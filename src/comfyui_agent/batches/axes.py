@@ -9,7 +9,7 @@ from typing import Any
 from comfyui_agent.batches.sweep_request import SweepRequest
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.combinations import MOST, BadAxes, check_apart, count
-from comfyui_agent.domain.placement import NoSuchPlace
+from comfyui_agent.domain.prompts import NoSuchPlace
 from comfyui_agent.domain.value_types import text_of
 from comfyui_agent.domain.values import BadValues, ReadLines, Token, Values, read, shortened
 

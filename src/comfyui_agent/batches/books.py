@@ -17,9 +17,9 @@ from comfyui_agent.config.validation import Complaint, Complaints, check, dotted
 from comfyui_agent.config.workflows import NoWorkflow, Workflow
 from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id
 from comfyui_agent.domain.binding import Unbindable, bind
-from comfyui_agent.domain.jobs import NewJob
+from comfyui_agent.domain.jobs import NewJob, too_large
 from comfyui_agent.domain.kinds import folder_of, job_type_of
-from comfyui_agent.domain.sizes import bytes_of, too_large
+from comfyui_agent.domain.texts import bytes_of
 
 MOST_PAGES = 100_000
 BOOK_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"

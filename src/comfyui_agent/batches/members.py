@@ -10,9 +10,8 @@ from typing import Any
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.jobs import Job, Template
-from comfyui_agent.domain.placement import place
-from comfyui_agent.domain.sizes import bytes_of
-from comfyui_agent.domain.texts import json_text
+from comfyui_agent.domain.prompts import place
+from comfyui_agent.domain.texts import bytes_of, json_text
 from comfyui_agent.store.rows import parsed_object
 
 WORTH_IT = 64 * 1024

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from comfyui_agent.domain.batches import Batch, BatchKind
-from comfyui_agent.domain.suggestions import nearest
+from comfyui_agent.domain.texts import nearest
 from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:

@@ -10,14 +10,12 @@ from comfyui_agent.batches.members import settings_of
 from comfyui_agent.batches.sweep_request import Keep
 from comfyui_agent.config.workflows import NoWorkflow, Workflow
 from comfyui_agent.domain.batches import Batch
-from comfyui_agent.domain.binding import Unbindable, bind
-from comfyui_agent.domain.jobs import Job, JobId, NewJob
-from comfyui_agent.domain.placement import NoSuchPlace
-from comfyui_agent.domain.recipes import Recipe
-from comfyui_agent.domain.seeds import draw_seeds
-from comfyui_agent.domain.sizes import too_large
+from comfyui_agent.domain.binding import Recipe, Unbindable, bind
+from comfyui_agent.domain.jobs import Job, JobId, NewJob, too_large
+from comfyui_agent.domain.prompts import NoSuchPlace
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
+from comfyui_agent.domain.values import draw_seeds
 from comfyui_agent.pools import PLANNING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.rows import parsed_object

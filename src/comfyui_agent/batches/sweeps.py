@@ -11,11 +11,10 @@ from comfyui_agent.batches.members import Shared, share
 from comfyui_agent.batches.sweep_request import Definitions, GridAxes, Keep, SweepRequest
 from comfyui_agent.batches.sweep_values import LargestMember, SweepBinding, ValueReader
 from comfyui_agent.domain.batches import BatchKind, NewBatch, member_name, mint_batch_id
+from comfyui_agent.domain.binding import Recipe
 from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations
-from comfyui_agent.domain.jobs import NewJob
+from comfyui_agent.domain.jobs import NewJob, too_large
 from comfyui_agent.domain.kinds import folder_of, job_type_of
-from comfyui_agent.domain.recipes import Recipe
-from comfyui_agent.domain.sizes import too_large
 from comfyui_agent.domain.values import DrawSeeds
 
 MOST_CELLS = 10_000

@@ -17,7 +17,7 @@ from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.lazy_group import command_group
 from comfyui_agent.cli.output import one_line, print_json
 from comfyui_agent.cli.sweep import pairs
-from comfyui_agent.cli.workflows import found_at
+from comfyui_agent.cli.workflow import found_at
 from comfyui_agent.cli.workspace import Limit, Wait
 from comfyui_agent.domain.badges import BATCH_MARKS, badge_of
 from comfyui_agent.domain.batches import BatchKind

@@ -17,15 +17,15 @@ from comfyui_agent.batches.state_file import BadState
 from comfyui_agent.cli.invocation import USUAL, Invocation, workspace_command
 from comfyui_agent.cli.output import fail, one_line, print_json, warn
 from comfyui_agent.cli.queue_board import event_line
-from comfyui_agent.cli.workflows import workflows_of
+from comfyui_agent.cli.workflow import workflows_of
 from comfyui_agent.cli.workspace import check_addresses, opened, with_settings
 from comfyui_agent.clock import now
 from comfyui_agent.config.documents import shown_path
 from comfyui_agent.config.workflows import NoWorkflow
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.placement import NoSuchPlace
 from comfyui_agent.domain.processes import module_command
+from comfyui_agent.domain.prompts import NoSuchPlace
 from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.engine.burst import Burst, BurstIsBusy, BurstIsPaused, BurstPlan
 from comfyui_agent.engine.state_mirror import Summary

@@ -14,11 +14,11 @@ import typer
 
 from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.signals import run_until_signal
-from comfyui_agent.cli.workflows import payload_named
+from comfyui_agent.cli.workflow import payload_named
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.suggestions import suggest
+from comfyui_agent.domain.texts import suggest
 from comfyui_agent.lab.chaos.load_scenario import load_test_with_scenario
 from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.sandbox import Sandbox

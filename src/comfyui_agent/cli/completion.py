@@ -27,11 +27,12 @@ def job_names(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def batch_names(context: typer.Context, incomplete: str) -> list[str]:
-    return _batches(context, incomplete, None)
+    return _offer(lambda: [each.id for each in asyncio.run(_read(context, ops.newest_batches))], incomplete)
 
 
 def book_names(context: typer.Context, incomplete: str) -> list[str]:
-    return _batches(context, incomplete, BatchKind.BOOK)
+    kind = BatchKind.BOOK
+    return _offer(lambda: [each.id for each in asyncio.run(_read(context, ops.newest_batches, kind=kind))], incomplete)
 
 
 def workflow_names(context: typer.Context, incomplete: str) -> list[str]:
@@ -43,11 +44,6 @@ def workflow_names(context: typer.Context, incomplete: str) -> list[str]:
         return list(workflows.recipes)
 
     return _offer(read, incomplete)
-
-
-def _batches(context: typer.Context, incomplete: str, kind: BatchKind | None) -> list[str]:
-    """Ids of batches, the newest first."""
-    return _offer(lambda: [each.id for each in asyncio.run(_read(context, ops.newest_batches, kind=kind))], incomplete)
 
 
 def _offer(read: Callable[[], list[str]], incomplete: str) -> list[str]:

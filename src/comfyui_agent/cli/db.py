@@ -16,8 +16,7 @@ from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.workspace import opened
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.sizes import megabytes
-from comfyui_agent.domain.texts import counted
+from comfyui_agent.domain.texts import counted, megabytes
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock, living, this_host
 from comfyui_agent.store.connect import compact_store, migrate_store

@@ -25,7 +25,7 @@ from comfyui_agent.cli.invocation import show_errors
 from comfyui_agent.cli.output import fail, log_for_people, on_terminal, one_line
 from comfyui_agent.cli.serve import page_of
 from comfyui_agent.cli.signals import run_until_signal
-from comfyui_agent.cli.workflows import lines_below, workflows_of
+from comfyui_agent.cli.workflow import lines_below, workflows_of
 from comfyui_agent.cli.workspace import opened, workspace_at
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.scaffold import start_workspace

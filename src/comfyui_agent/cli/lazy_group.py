@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -22,42 +22,22 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands: Any = LazyCommands(type(self))
-
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        return list(self.summaries)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        return TyperCommand(cmd_name, help=self.summaries[cmd_name]) if cmd_name in self.summaries else None
+        self.commands = {name: TyperCommand(name, help=summary) for name, summary in self.summaries.items()}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, listed, rest = super().resolve_command(ctx, args)
-        return name, self.commands[listed.name] if listed else None, rest
+        return name, self.load(listed.name) if listed and listed.name else None, rest
 
-
-class LazyCommands(Mapping[str, Any]):
-    """The commands of a group by name, each imported when it is looked up."""
-
-    def __init__(self, group: type[LazyGroup]) -> None:
-        self._group = group
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._group.summaries:
-            raise KeyError(name)
-        module = import_module(f"{__package__}.{self._group.modules.get(name, name)}")
-        app = getattr(module, "app", None) if name not in self._group.modules else None
+    def load(self, name: str) -> Any:
+        """Import a command."""
+        module = import_module(f"{__package__}.{self.modules.get(name, name)}")
+        app = getattr(module, "app", None) if name not in self.modules else None
         if app is None:
             app = typer.Typer(add_completion=False, rich_markup_mode="rich")
             app.command(name)(getattr(module, name.replace("-", "_")))
         command: Any = typer.main.get_command(app)
         command.name = name
         return command
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._group.summaries)
-
-    def __len__(self) -> int:
-        return len(self._group.summaries)
 
 
 def command_group(summary: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:

@@ -10,7 +10,7 @@ import typer
 from comfyui_agent.cli.completion import workflow_names
 from comfyui_agent.cli.output import fail, log_for_people
 from comfyui_agent.cli.signals import run_until_signal
-from comfyui_agent.cli.workflows import payload_named
+from comfyui_agent.cli.workflow import payload_named
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
 
 

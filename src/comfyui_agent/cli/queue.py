@@ -18,9 +18,8 @@ from comfyui_agent.cli.workspace import Name
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.badges import BADGES, badge_of
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.jobs import Attempt, Job
 from comfyui_agent.domain.sent_prompt import Sending, describe
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention as needing_attention

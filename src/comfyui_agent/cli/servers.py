@@ -15,16 +15,7 @@ from rich.text import Text
 
 from comfyui_agent.cli.invocation import SHARED, USAGE, USUAL, Invocation, show_errors, with_options
 from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
-from comfyui_agent.cli.workspace import (
-    HERE,
-    SHORT_WAIT,
-    AsJson,
-    ConfigOption,
-    DatabaseOption,
-    Folder,
-    opened,
-    workspace_at,
-)
+from comfyui_agent.cli.workspace import SHORT_WAIT, opened, workspace_at
 from comfyui_agent.comfy.address import NoServer, Unnamed, address_of, find_server
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.badges import SERVER_MARKS
@@ -49,20 +40,7 @@ ServerName = Annotated[
     str, typer.Argument(metavar="NAME", help="The server as e3 servers shows it, or a part that no other has.")
 ]
 OPTIONS = {"server": (Servers, None), **{name: SHARED[name] for name in USUAL}}
-
-
-@app.callback()
-def servers(
-    context: typer.Context,
-    server: Servers = None,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
-    if context.invoked_subcommand is None:
-        options = {"server": server, "workspace": workspace, "config": config, "database": database}
-        asyncio.run(show_errors(_show(_invocation(options | {"as_json": as_json}))))
+WITH_CONTEXT = {"context": (typer.Context, inspect.Parameter.empty), **OPTIONS}
 
 
 def _invocation(options: Mapping[str, Any]) -> Invocation:
@@ -86,8 +64,7 @@ def _server_command(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
         options["server"] = [*before["server"], *(given["server"] or ())]
         asyncio.run(show_errors(work(_invocation(options), **values)))
 
-    shared = {"context": (typer.Context, inspect.Parameter.empty), **OPTIONS}
-    return app.command()(with_options(command, work, shared))
+    return app.command()(with_options(command, work, WITH_CONTEXT))
 
 
 @_server_command
@@ -189,6 +166,14 @@ async def _show(call: Invocation) -> None:
         widths = max(len(report.name) for report in reports), max(4, *(len(report.state) for report in reports))
         for report in reports:
             typer.echo(line_of(report, *widths))
+
+
+def _show_without_command(context: typer.Context, **options: Any) -> None:
+    if context.invoked_subcommand is None:
+        asyncio.run(show_errors(_show(_invocation(options))))
+
+
+app.callback()(with_options(_show_without_command, _show, WITH_CONTEXT))
 
 
 async def _states_in(workspace: Workspace) -> tuple[dict[str, ServerState], list[StuckPrompt]]:

@@ -17,7 +17,7 @@ from comfyui_agent.batches.sweeps import Sweep
 from comfyui_agent.cli.batch_progress import show_queued
 from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json, warn
-from comfyui_agent.cli.workflows import found_at, lines_below, workflows_of
+from comfyui_agent.cli.workflow import found_at, lines_below, workflows_of
 from comfyui_agent.cli.workspace import SHORT_WAIT, Wait, check_addresses, opened
 from comfyui_agent.config.workflows import NoWorkflow
 from comfyui_agent.domain.combinations import Mode

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from comfyui_agent.domain.suggestions import suggest
+from comfyui_agent.domain.texts import suggest
 
 M = TypeVar("M", bound=BaseModel)
 Path = tuple[Any, ...]

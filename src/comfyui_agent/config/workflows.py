@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,12 +14,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from comfyui_agent.config.documents import Document
 from comfyui_agent.config.validation import Complaints, check, dotted
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.binding import Place, Places
+from comfyui_agent.domain.binding import Place, Places, Recipe
 from comfyui_agent.domain.jobs import Template
-from comfyui_agent.domain.placement import NoSuchPlace
-from comfyui_agent.domain.prompts import Graph, is_editor_format
-from comfyui_agent.domain.recipes import Recipe
-from comfyui_agent.domain.suggestions import suggest
+from comfyui_agent.domain.prompts import Graph, NoSuchPlace, is_editor_format
+from comfyui_agent.domain.texts import suggest
 
 PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"GIF8")
 LARGEST_TEMPLATE = 32 * 1024 * 1024
@@ -67,14 +64,10 @@ class Workflows:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._recipes: dict[str, Recipe] = {}
+        self.recipes: dict[str, Recipe] = {}
         self._stamp: Stamp | None = None
         self._templates: dict[Path, tuple[Stamp, Workflow]] = {}
         self._found: dict[str, Workflow] = {}
-
-    @property
-    def recipes(self) -> Mapping[str, Recipe]:
-        return self._recipes
 
     def refresh(self) -> None:
         """Read `workflows.yaml` if it changed, and check templates again when they are asked for.
@@ -85,14 +78,14 @@ class Workflows:
         stamp = stamp_of(self._workspace.recipes)
         if stamp == self._stamp:
             return
-        self._recipes = read_recipes(self._workspace.recipes) if stamp else {}
+        self.recipes = read_recipes(self._workspace.recipes) if stamp else {}
         self._stamp = stamp
 
     def find(self, workflow_id: str) -> Workflow:
         """A workflow by its id. NoWorkflow if it is unknown or its template cannot be used."""
         if workflow_id in self._found:
             return self._found[workflow_id]
-        recipe = self._recipes.get(workflow_id)
+        recipe = self.recipes.get(workflow_id)
         if recipe is None:
             path = self._workspace.workflow(workflow_id)
             if not WORKFLOW_ID.fullmatch(workflow_id) or len(workflow_id) > LONGEST_ID or stamp_of(path) is None:
@@ -106,12 +99,12 @@ class Workflows:
         """All ids: those of `workflows.yaml`, then the templates in the folder of workflows."""
         folder = self._workspace.workflow("any").parent
         templates = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
-        return list(dict.fromkeys([*self._recipes, *templates]))
+        return list(dict.fromkeys([*self.recipes, *templates]))
 
     def named(self, name: str, base: Path) -> Workflow:
         """A workflow by its id, or a template by its path relative to `base`. NoWorkflow as in `find`."""
         path = Path(os.path.abspath(base / Path(name).expanduser()))
-        if name not in self._recipes and (name.lower().endswith(".json") or path.is_file()):
+        if name not in self.recipes and (name.lower().endswith(".json") or path.is_file()):
             if not path.is_file():
                 raise NoWorkflow(f"there is no file {path}: name a template, or a workflow of this workspace")
             return self._load(Recipe(path.stem, str(path)))

@@ -11,14 +11,11 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from comfyui_agent.domain.placement import NoSuchPlace, split_place
-from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, natural_order
-from comfyui_agent.domain.recipes import Recipe
-from comfyui_agent.domain.suggestions import suggest
-from comfyui_agent.domain.texts import listed
+from comfyui_agent.domain.prompts import Graph, NoSuchPlace, class_of, inputs_of, natural_order, split_place
+from comfyui_agent.domain.texts import listed, suggest
 from comfyui_agent.domain.value_types import FALSE, TRUE, text_of
 
 TOKEN = re.compile(r"\$\$\{|\$\{([A-Za-z_][\w.:-]*)\}")
@@ -34,6 +31,23 @@ class Unbindable(Exception):
         self.problems = dict(problems)
         self.bound = dict(bound or {})
         """The values of the other inputs, by place."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One entry of `workflows.yaml`. `inputs` maps a name to the places of its value."""
+
+    workflow_id: str
+    template_path: str
+    description: str = ""
+    required_inputs: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of places, by place."""
+        return {place: name for name, places in self.inputs.items() for place in places}
 
 
 @dataclass(frozen=True)

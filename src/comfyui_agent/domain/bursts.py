@@ -10,7 +10,7 @@ from typing_extensions import assert_never
 
 from comfyui_agent.domain.jobs import JobId, Template
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.text_enum import TextEnum
+from comfyui_agent.domain.texts import TextEnum
 
 SHRINKS_BY = 3
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from comfyui_agent.domain.text_enum import TextEnum
-from comfyui_agent.domain.texts import listed
+from comfyui_agent.domain.texts import TextEnum, listed
 
 MOST = 1_000_000
 COUNTABLE = 10**15

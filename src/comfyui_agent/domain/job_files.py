@@ -9,7 +9,7 @@ from typing_extensions import assert_never
 
 from comfyui_agent.domain.jobs import JobId, NewJob
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.text_enum import TextEnum
+from comfyui_agent.domain.texts import TextEnum
 
 
 @dataclass(frozen=True)

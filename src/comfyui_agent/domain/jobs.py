@@ -1,4 +1,4 @@
-"""A job: one request for one result, from its submission to its end."""
+"""A job: one request for one result, from its submission to its end; and its attempts, each at one server."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from typing import Any, NewType
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import json_text, parsed
+from comfyui_agent.domain.texts import bytes_of, json_text, parsed
 
 JobId = NewType("JobId", int)
+AttemptId = NewType("AttemptId", int)
 
 DEFAULT_PRIORITY = 50
+DONE = "done"
+"""The outcome of an attempt that gave the result. Every other outcome is a failure class."""
 
 
 @dataclass(frozen=True)
@@ -147,3 +150,36 @@ class Job:
         row = asdict(self) | {"status": self.status.value}
         del row["is_shortened"]
         return row | {key: parsed(row[key]) for key in ("metadata", "inputs", "pictures")}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One run. While it has no outcome it is open, and another agent may adopt its prompt."""
+
+    id: AttemptId
+    number: int
+    server: str | None
+    prompt_id: str | None
+    worker_id: str | None
+    started_at: str | None
+    running_seconds: float | None
+    ended_at: str | None
+    outcome: str | None
+    error: str | None
+    sent: str | None = None
+    """The values filled in for the server, by place, as JSON."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The row for scripts, with JSON columns as objects."""
+        return asdict(self) | {"error": parsed(self.error), "sent": parsed(self.sent)}
+
+
+def too_large(inputs: Mapping[str, Any], metadata: Mapping[str, Any] | None, limit_kb: int) -> str:
+    """A message if inputs and metadata take more JSON than the limit, else an empty text."""
+    size = bytes_of(inputs) + (bytes_of(metadata) if metadata else 0)
+    if size <= limit_kb * 1024:
+        return ""
+    return (
+        f"inputs and metadata take {-(-size // 1024):,} KB, and a job may have {limit_kb:,} KB: "
+        "shorten the longest of them, or raise job_limit_kb"
+    )

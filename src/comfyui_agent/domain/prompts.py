@@ -1,4 +1,4 @@
-"""Prompts: the graphs that ComfyUI runs, and their ids."""
+"""Prompts: the graphs that ComfyUI runs, the values at their places, and their ids."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NewType
 
 from comfyui_agent.domain.node_classes import ONE_PICTURE
+from comfyui_agent.domain.texts import listed
 
 PromptId = NewType("PromptId", str)
 Graph = Mapping[str, Any]
@@ -16,6 +17,10 @@ Graph = Mapping[str, Any]
 CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 SAVES_UNDER = "filename_prefix"
 DIGITS = "0123456789"
+
+
+class NoSuchPlace(Exception):
+    """The workflow has no such node or input."""
 
 
 def mint_prompt_id() -> PromptId:
@@ -47,6 +52,26 @@ def class_of(graph: Graph, node_id: str) -> str:
     node = graph.get(node_id)
     name = node.get("class_type") if isinstance(node, Mapping) else None
     return name if isinstance(name, str) else ""
+
+
+def split_place(place: str) -> tuple[str, str]:
+    """`98:6.text` is the input `text` of node `98:6`. Input names may hold dots, node ids may not."""
+    node_id, dot, name = place.partition(".")
+    if not (node_id and dot and name):
+        raise NoSuchPlace(f"{place!r} is not a place: write NODE.input, such as 6.text")
+    return node_id, name
+
+
+def place(graph: Graph, values: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a graph with each value at its place. NoSuchPlace if a node is missing."""
+    placed = dict(graph)
+    for where, value in values.items():
+        node_id, name = split_place(where)
+        node = placed.get(node_id)
+        if not isinstance(node, Mapping):
+            raise NoSuchPlace(f"{where!r}: the workflow has no node {node_id!r}; it has {listed(list(graph), 8)}")
+        placed[node_id] = {**node, "inputs": {**inputs_of(placed, node_id), name: value}}
+    return placed
 
 
 def saving_nodes(graph: Graph) -> dict[str, str]:

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from comfyui_agent.domain.attempts import Attempt
-from comfyui_agent.domain.jobs import Job, Template
+from comfyui_agent.domain.jobs import Attempt, Job, Template
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS
-from comfyui_agent.domain.placement import NoSuchPlace, place, split_place
-from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, natural_order
+from comfyui_agent.domain.prompts import Graph, NoSuchPlace, class_of, inputs_of, natural_order, place, split_place
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import parsed
 

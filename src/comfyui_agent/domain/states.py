@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from comfyui_agent.domain.text_enum import TextEnum
+from comfyui_agent.domain.texts import TextEnum
 
 
 class JobStatus(TextEnum):

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from enum import Enum
 from typing import Any
 
 COMPACT = (",", ":")
+MOST_KNOWN = 12
 JOINERS = "\u200c\u200d"
 """Some scripts and many emoji need them. They are harmless in a terminal."""
+
+
+class TextEnum(str, Enum):
+    """Members print as their value, like `enum.StrEnum` of Python 3.11."""
+
+    def __str__(self) -> str:
+        return str(self.value)
 
 
 def json_text(value: Any, *, sort: bool = False) -> str:
     """Compact JSON. It is escaped only if lone surrogates could not be encoded otherwise."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=sort, separators=COMPACT)
     return text if is_whole(text) else json.dumps(value, sort_keys=sort, separators=COMPACT)
+
+
+def bytes_of(value: Any) -> int:
+    """The size of a value in the database."""
+    return len(json_text(value).encode("utf-8"))
 
 
 def parsed(text: str | None) -> Any:
@@ -46,6 +61,12 @@ def attention(count: int) -> str:
     return f"{count:,} need{'s' if count == 1 else ''} attention"
 
 
+def megabytes(size: int) -> str:
+    """`1.5 MB`"""
+    number = size / 1024**2
+    return f"{number:.1f} MB" if 0 < number < 10 else f"{number:,.0f} MB"
+
+
 def listed(names: Sequence[str], most: int = 5) -> str:
     """`a, b and 3 more`"""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
@@ -55,6 +76,25 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 def counted_jobs(names: Sequence[str]) -> str:
     """`2 jobs: a, b`"""
     return f"{counted(len(names), 'job')}: {listed(names)}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The most similar known word, if one is similar enough."""
+    names = {name.lower(): name for name in sorted(known, reverse=True)}
+    near = difflib.get_close_matches(word.lower(), list(names), n=1, cutoff=0.6)
+    return names[near[0]] if near else None
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`did you mean steps?`, or a list of the known words."""
+    names = sorted(set(known))
+    near = nearest(word, names)
+    if near is not None:
+        return f"did you mean {near}?"
+    if not names:
+        return "there are none"
+    more = f" and {len(names) - MOST_KNOWN} more" if len(names) > MOST_KNOWN else ""
+    return f"there are {', '.join(names[:MOST_KNOWN])}{more}"
 
 
 def printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Tokens and login sessions. Only hashes of their secrets are stored."""
+"""Tokens, login sessions, and what their holders may change. Only hashes of secrets are stored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from comfyui_agent.domain.text_enum import TextEnum
+from comfyui_agent.domain.texts import TextEnum
 
 PREFIX = "e3_"
 RANDOM_BYTES = 32
@@ -105,3 +105,27 @@ def matching(token: str, tokens: Iterable[Token]) -> Token | None:
         if hmac.compare_digest(given, known.hash.encode("utf-8", "surrogatepass")):
             found = known
     return found
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What a caller may change: everything, what one token made, or nothing."""
+
+    everything: bool = False
+    token_id: int | None = None
+
+    def cover(self, created_by: int | None) -> bool:
+        """Whether a job, batch or book may be changed. `created_by` is None for files and the command line."""
+        return self.everything or (self.token_id is not None and created_by == self.token_id)
+
+
+ALL = Rights(everything=True)
+
+
+def rights_of(role: Role, token: Token | None) -> Rights:
+    """Admins and shared tokens change everything, users what their token made."""
+    if not role.includes(Role.USER):
+        return Rights()
+    if role is Role.ADMIN or (token is not None and token.is_shared):
+        return ALL
+    return Rights(token_id=token.id if token is not None else None)

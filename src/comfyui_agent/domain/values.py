@@ -5,6 +5,7 @@ The grammar is in docs/values.md. What a value is for is the matter of value_typ
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Context, Decimal, localcontext
@@ -14,6 +15,8 @@ MOST_VALUES = 1_000_000
 LONGEST_TEXT, MOST_RANGES = 100_000, 1_000
 """The most letters and the most ranges of a quick text."""
 MOST_DIGITS = 40
+SEED_LIMIT = 2**32
+"""Every node takes seeds below this."""
 EXACT = Context(prec=4 * MOST_DIGITS)
 LONGEST_SHOWN = 60
 FILE, SEEDS, GOES_ON = "@", "random:", ".."
@@ -111,6 +114,11 @@ def written(tokens: Iterable[Token]) -> str:
     if not text:
         raise BadValues("there are no values to write")
     return text
+
+
+def draw_seeds(count: int) -> list[int]:
+    """As many different seeds as asked for."""
+    return random.Random().sample(range(SEED_LIMIT), count)
 
 
 def _split(text: str, most: int) -> tuple[list[str], str]:

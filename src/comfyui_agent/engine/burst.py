@@ -32,9 +32,8 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchKind, NewBatch, slug
 from comfyui_agent.domain.bursts import Item, ItemRequest, ItemStatus, Pick, poll_of, request_for, size_of, sizes
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.jobs import JobId, NewJob, Template
+from comfyui_agent.domain.jobs import JobId, NewJob, Template, too_large
 from comfyui_agent.domain.kinds import job_type_of
-from comfyui_agent.domain.sizes import too_large
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.engine.state_mirror import StateMirror, Summary, entry_of, summarize

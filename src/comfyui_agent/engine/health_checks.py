@@ -17,8 +17,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import fitting
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS
-from comfyui_agent.domain.placement import NoSuchPlace
-from comfyui_agent.domain.prompts import class_of
+from comfyui_agent.domain.prompts import NoSuchPlace, class_of
 from comfyui_agent.domain.server_states import STUCK_REMEDY, StuckPrompt
 from comfyui_agent.engine.intake.folder_scan import look
 from comfyui_agent.engine.server_inputs import AUTO, offered

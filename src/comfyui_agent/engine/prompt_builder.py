@@ -14,8 +14,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.node_classes import loads_from_outside
-from comfyui_agent.domain.placement import NoSuchPlace, place
-from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, avoiding_cache, inputs_of, saving_nodes
+from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, NoSuchPlace, avoiding_cache, inputs_of, place, saving_nodes
 from comfyui_agent.engine.collector import Unkeepable, expect_result
 from comfyui_agent.engine.result_names import stem_of
 from comfyui_agent.engine.server_inputs import uploads_of

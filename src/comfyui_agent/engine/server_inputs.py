@@ -13,9 +13,8 @@ from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS
-from comfyui_agent.domain.placement import place
-from comfyui_agent.domain.prompts import Graph, class_of, inputs_of
-from comfyui_agent.domain.suggestions import nearest
+from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, place
+from comfyui_agent.domain.texts import nearest
 from comfyui_agent.domain.value_types import declaration_of
 from comfyui_agent.fleet.server import FleetServer
 

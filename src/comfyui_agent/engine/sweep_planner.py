@@ -11,8 +11,7 @@ from comfyui_agent.batches.sweep_request import SweepRequest
 from comfyui_agent.batches.sweeps import Sweep, define
 from comfyui_agent.comfy.address import address_of
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.seeds import draw_seeds
-from comfyui_agent.domain.values import ReadLines
+from comfyui_agent.domain.values import ReadLines, draw_seeds
 from comfyui_agent.engine.intake.choices import ask_definitions
 from comfyui_agent.engine.intake.input_files import InputFiles
 from comfyui_agent.pools import Pool

@@ -17,7 +17,6 @@ from comfyui_agent.config.workflows import Workflow, read_template
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS, takes_file
-from comfyui_agent.domain.placement import place
 from comfyui_agent.domain.prompts import (
     SAVES_UNDER,
     Graph,
@@ -25,6 +24,7 @@ from comfyui_agent.domain.prompts import (
     inputs_of,
     leading_to,
     natural_order,
+    place,
     saving_nodes,
 )
 from comfyui_agent.engine.intake.input_files import InputFiles, Unusable

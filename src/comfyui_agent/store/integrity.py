@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from comfyui_agent.domain.sizes import megabytes
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import attention, counted
+from comfyui_agent.domain.texts import attention, counted, megabytes
 from comfyui_agent.store.job_pages import JobFilter, job_page
 from comfyui_agent.store.job_queries import count_jobs, list_jobs
 from comfyui_agent.store.liveness import bury_dead

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from comfyui_agent.domain.attempts import Attempt
-from comfyui_agent.domain.jobs import Job, JobId, Template
+from comfyui_agent.domain.jobs import Attempt, Job, JobId, Template
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.operation import query
 from comfyui_agent.store.port import Session

@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from comfyui_agent.domain.attempts import DONE
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
-from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.jobs import DONE, JobId
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.errors import FileTaken

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from comfyui_agent.domain.attempts import AttemptId
-from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.jobs import AttemptId, JobId
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retry_policy import Tally
 

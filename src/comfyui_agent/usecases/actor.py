@@ -11,8 +11,8 @@ from typing import Any
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.ownership import ALL, Rights
 from comfyui_agent.domain.texts import listed
+from comfyui_agent.domain.tokens import ALL, Rights
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store

@@ -14,8 +14,17 @@ from fastapi import Request
 
 from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.config.settings import Ui
-from comfyui_agent.domain.ownership import Rights, rights_of
-from comfyui_agent.domain.tokens import LoginSession, Role, Token, hash_of, matching, mint_session, proxy_hash
+from comfyui_agent.domain.tokens import (
+    LoginSession,
+    Rights,
+    Role,
+    Token,
+    hash_of,
+    matching,
+    mint_session,
+    proxy_hash,
+    rights_of,
+)
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store

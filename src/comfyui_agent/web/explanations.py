@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from comfyui_agent.comfy.address import name_of
-from comfyui_agent.domain.attempts import DONE, Attempt
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.jobs import DONE, Attempt, Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import parsed
 

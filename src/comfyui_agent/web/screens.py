@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote, urlencode
 
-from comfyui_agent.domain.ownership import ALL, Rights
-from comfyui_agent.domain.tokens import Role
+from comfyui_agent.domain.tokens import ALL, Rights, Role
 
 if TYPE_CHECKING:
     from comfyui_agent.web.context import Context

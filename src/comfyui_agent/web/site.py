@@ -12,8 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response, Streamin
 from starlette.routing import compile_path
 
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.ownership import ALL
-from comfyui_agent.domain.tokens import SESSION_SECONDS, Role
+from comfyui_agent.domain.tokens import ALL, SESSION_SECONDS, Role
 from comfyui_agent.pools import RENDERING
 from comfyui_agent.web.access import Caller, caller, check_role, cookie_of, while_admitted
 from comfyui_agent.web.api.parameters import Here, User, actor_for

@@ -10,10 +10,9 @@ from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.attempts import Attempt
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.binding import Recipe
+from comfyui_agent.domain.jobs import Attempt, Job
 from comfyui_agent.domain.prompts import Graph
-from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.sent_prompt import Sending, describe
 from comfyui_agent.pools import FILES, REQUESTS
 from comfyui_agent.store import operations as ops

@@ -16,8 +16,7 @@ from unittest import mock
 
 import pytest
 
-from comfyui_agent.domain.attempts import Attempt
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.jobs import Attempt, Job
 from comfyui_agent.domain.states import JobStatus
 from support.agents import AgentWorkspace, colour_of, renders, server_queue, sized_picture
 from support.batches import batch_of, members, queued_id, refusal, write_graph, write_yaml

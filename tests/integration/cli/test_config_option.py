@@ -12,6 +12,7 @@ import typer
 
 from comfyui_agent.cli.app import app
 from support.agents import AgentWorkspace
+from support.command_tree import inner_commands
 from support.sampling import some
 from support.shared_servers import Servers
 from support.workspaces import call_e3, drop, job_text, new_workspace, run_e3
@@ -22,7 +23,7 @@ SERVERS = "e3 servers"
 
 def commands(command: Any, path: str = "e3") -> Iterator[tuple[str, Any]]:
     """Every command, with the words that call it."""
-    inner = getattr(command, "commands", {})
+    inner = inner_commands(command)
     if not inner or (command.invoke_without_command and path != "e3"):
         yield path, command
     for name, each in inner.items():

@@ -10,10 +10,9 @@ import pytest
 from comfyui_agent.batches.axes import BadSweep, Bounds, CountedAxes, TooLarge, count_axes
 from comfyui_agent.batches.sweep_request import SweepRequest
 from comfyui_agent.config.workflows import Workflow
-from comfyui_agent.domain.binding import Places
+from comfyui_agent.domain.binding import Places, Recipe
 from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.jobs import Template
-from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.values import Values
 
 GRAPH = {

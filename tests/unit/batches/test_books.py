@@ -19,10 +19,9 @@ from comfyui_agent.config.settings import Books, Settings
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import NoWorkflow, Workflow
 from comfyui_agent.domain.batches import BatchKind
-from comfyui_agent.domain.binding import Places
+from comfyui_agent.domain.binding import Places, Recipe
 from comfyui_agent.domain.jobs import NewJob, Template
-from comfyui_agent.domain.placement import place
-from comfyui_agent.domain.recipes import Recipe
+from comfyui_agent.domain.prompts import place
 
 PAINTING: dict[str, Any] = {
     "3": {"class_type": "KSampler", "inputs": {"seed": 7, "steps": 20}},

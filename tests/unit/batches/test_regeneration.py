@@ -20,9 +20,8 @@ from comfyui_agent.batches.regeneration import (
 )
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.batches import Batch
-from comfyui_agent.domain.binding import Places
+from comfyui_agent.domain.binding import Places, Recipe
 from comfyui_agent.domain.jobs import Job, JobId, NewJob, Template
-from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.store import Store
 from support.stores import ScriptedStore

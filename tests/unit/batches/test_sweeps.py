@@ -18,12 +18,11 @@ from comfyui_agent.batches.axes import BadSweep, count_axes
 from comfyui_agent.batches.sweep_request import GridAxes, SweepRequest
 from comfyui_agent.batches.sweeps import MOST_CELLS, Sweep, define
 from comfyui_agent.config.workflows import Workflow
-from comfyui_agent.domain.binding import Places, Unbindable
+from comfyui_agent.domain.binding import Places, Recipe, Unbindable
 from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.jobs import Template
-from comfyui_agent.domain.placement import place
-from comfyui_agent.domain.recipes import Recipe
-from comfyui_agent.domain.sizes import bytes_of
+from comfyui_agent.domain.prompts import place
+from comfyui_agent.domain.texts import bytes_of
 
 FINISHED = "jobs/finished"
 GRAPH: dict[str, Any] = {

@@ -15,7 +15,7 @@ from comfyui_agent.config.workflows import Workflows
 from comfyui_agent.config.yaml_text import parse
 from comfyui_agent.domain.binding import bind
 from comfyui_agent.domain.kinds import folder_of
-from comfyui_agent.domain.placement import place
+from comfyui_agent.domain.prompts import place
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.folder_scan import sign
 

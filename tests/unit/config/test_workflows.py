@@ -20,7 +20,7 @@ from comfyui_agent.config.workflows import (
     read_template,
 )
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.recipes import Recipe
+from comfyui_agent.domain.binding import Recipe
 
 GRAPH: dict[str, Any] = {
     "3": {"class_type": "KSampler", "inputs": {"seed": 1}},

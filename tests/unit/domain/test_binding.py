@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comfyui_agent.domain.binding import MOST_CANDIDATES, Places, Unbindable, bind, is_link
-from comfyui_agent.domain.placement import NoSuchPlace, place
-from comfyui_agent.domain.recipes import Recipe
+from comfyui_agent.domain.binding import MOST_CANDIDATES, Places, Recipe, Unbindable, bind, is_link
+from comfyui_agent.domain.prompts import NoSuchPlace, place
 
 
 def node(kind: str, title: str = "", **inputs: Any) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from comfyui_agent.domain.ownership import rights_of
-from comfyui_agent.domain.tokens import Role, Token
+from comfyui_agent.domain.tokens import Role, Token, rights_of
 
 MINE, OTHERS, NOBODYS = 7, 8, None
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from comfyui_agent.domain.placement import NoSuchPlace, place, split_place
+from comfyui_agent.domain.prompts import NoSuchPlace, place, split_place
 
 GRAPH = {
     "6": {"class_type": "CLIPTextEncode", "inputs": {"text": "", "clip": ["4", 1]}, "_meta": {"title": "Prompt"}},

@@ -6,8 +6,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from comfyui_agent.domain.attempts import Attempt
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.jobs import Attempt, Job
 from comfyui_agent.domain.states import JobStatus
 
 DEEP = "[" * 100_000 + "]" * 100_000

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from comfyui_agent.domain.attempts import Attempt
-from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.placement import place
+from comfyui_agent.domain.jobs import Attempt, Job
+from comfyui_agent.domain.prompts import place
 from comfyui_agent.domain.sent_prompt import Sending, describe, filled_in
 from comfyui_agent.domain.states import JobStatus
 

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from comfyui_agent.domain.seeds import draw_seeds
 from comfyui_agent.domain.values import (
     LONGEST_TEXT,
     MOST_DIGITS,
@@ -23,6 +22,7 @@ from comfyui_agent.domain.values import (
     MOST_VALUES,
     BadValues,
     Token,
+    draw_seeds,
     parse,
     read,
     shortened,
@@ -511,11 +511,7 @@ PORTABLE = (
     "domain.combinations",
     "domain.grid_layout",
     "domain.node_classes",
-    "domain.placement",
     "domain.prompts",
-    "domain.seeds",
-    "domain.suggestions",
-    "domain.text_enum",
     "domain.texts",
     "domain.value_types",
     "domain.values",

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from comfyui_agent.config.workflows import Workflow
-from comfyui_agent.domain.binding import Places, Unbindable
+from comfyui_agent.domain.binding import Places, Recipe, Unbindable
 from comfyui_agent.domain.jobs import Template
-from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.engine.intake import choices as choices_module
 from comfyui_agent.engine.intake.choices import Choices, checking
 

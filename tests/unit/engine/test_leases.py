@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from comfyui_agent.domain.attempts import AttemptId
-from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.jobs import AttemptId, JobId
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.store.errors import DatabaseFull, DatabaseUnusable

@@ -8,8 +8,7 @@ import pytest
 
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.attempts import AttemptId
-from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.jobs import AttemptId, JobId
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retry_policy import Tally
 from comfyui_agent.engine.result_names import keep_aside, stem_of, targets

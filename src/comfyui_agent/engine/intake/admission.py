@@ -18,12 +18,10 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.config.yaml_text import NotYaml, Parsed, parse
 from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.job_files import ReadFile
-from comfyui_agent.domain.jobs import NewJob
+from comfyui_agent.domain.jobs import NewJob, too_large
 from comfyui_agent.domain.kinds import FOLDERS, ending_of
-from comfyui_agent.domain.placement import NoSuchPlace
-from comfyui_agent.domain.sizes import bytes_of, too_large
-from comfyui_agent.domain.suggestions import suggest
-from comfyui_agent.domain.texts import is_whole, json_text
+from comfyui_agent.domain.prompts import NoSuchPlace
+from comfyui_agent.domain.texts import bytes_of, is_whole, json_text, suggest
 from comfyui_agent.engine.intake.choices import Choices
 from comfyui_agent.engine.intake.folder_scan import (
     Refused,

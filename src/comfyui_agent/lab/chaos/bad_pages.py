@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from comfyui_agent.domain.attempts import DONE, Attempt
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.placement import place
-from comfyui_agent.domain.prompts import Graph, inputs_of
+from comfyui_agent.domain.jobs import DONE, Attempt, Job
+from comfyui_agent.domain.prompts import Graph, inputs_of, place
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.chaos.findings import Findings, Skipped

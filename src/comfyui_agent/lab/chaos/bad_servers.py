@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from comfyui_agent.comfy.lookup import Ended
-from comfyui_agent.domain.attempts import DONE
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.placement import place
-from comfyui_agent.domain.prompts import Graph, inputs_of, saving_nodes
+from comfyui_agent.domain.jobs import DONE, Job
+from comfyui_agent.domain.prompts import Graph, inputs_of, place, saving_nodes
 from comfyui_agent.lab.chaos.findings import Findings, Skipped
 from comfyui_agent.lab.chaos.netem import lossy
 from comfyui_agent.lab.chaos.sandbox import Sandbox

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import PrivateAttr
 
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.text_enum import TextEnum
+from comfyui_agent.domain.texts import TextEnum
 from comfyui_agent.lab.measurement.moments import utc_text
 from comfyui_agent.lab.reports.chaos import Check, ScenarioResult, Stage
 

@@ -20,9 +20,8 @@ from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.scaffold import start_workspace
-from comfyui_agent.domain.attempts import DONE, Attempt
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.jobs import Job, NewJob, Template
+from comfyui_agent.domain.jobs import DONE, Attempt, Job, NewJob, Template
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.lab.chaos.plan import ChaosPlan, Server

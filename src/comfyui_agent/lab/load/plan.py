@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from comfyui_agent.domain.text_enum import TextEnum
+from comfyui_agent.domain.texts import TextEnum
 from comfyui_agent.domain.values import BadValues, parse
 from comfyui_agent.lab.payloads import Payload
 

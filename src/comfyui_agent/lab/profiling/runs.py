@@ -10,7 +10,7 @@ from statistics import median
 from comfyui_agent.comfy.watch import Moment
 from comfyui_agent.domain.node_classes import FILE_INPUTS
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of
-from comfyui_agent.domain.text_enum import TextEnum
+from comfyui_agent.domain.texts import TextEnum
 from comfyui_agent.lab.payloads import names_model
 from comfyui_agent.lab.reports.profile import NodeSeconds, RunFigures
 

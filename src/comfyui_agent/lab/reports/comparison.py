@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from comfyui_agent.domain.text_enum import TextEnum
+from comfyui_agent.domain.texts import TextEnum
 from comfyui_agent.lab.reports.fields import Count, Flag, Number, OptionalText, Part
 
 

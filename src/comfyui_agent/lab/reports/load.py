@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from comfyui_agent.domain.text_enum import TextEnum
+from comfyui_agent.domain.texts import TextEnum
 from comfyui_agent.lab.reports.chaos import ScenarioResult
 from comfyui_agent.lab.reports.environment import Environment, ReportKind
 from comfyui_agent.lab.reports.fields import Count, Facts, Flag, Number, OptionalText, Part, Seconds, Text, as_moment

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
 from comfyui_agent.config.settings import Sla
-from comfyui_agent.domain.text_enum import TextEnum
-from comfyui_agent.domain.texts import counted
+from comfyui_agent.domain.texts import TextEnum, counted
 from comfyui_agent.lab.quantities import listed
 from comfyui_agent.lab.reports.fields import Number, OptionalText, Part
 from comfyui_agent.lab.reports.load import LoadSummary

@@ -13,8 +13,7 @@ from PIL import Image
 
 from comfyui_agent.domain.combinations import Combinations, Mode
 from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, axis_label, layout_by_axes, sheet_place
-from comfyui_agent.domain.suggestions import suggest
-from comfyui_agent.domain.texts import attention
+from comfyui_agent.domain.texts import attention, suggest
 from comfyui_agent.domain.values import shortened
 from comfyui_agent.nodes.core.batch_state import LOG, BatchState, GridOptions, ImageFile, NoGrid
 from comfyui_agent.nodes.host import ComfyUI

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from comfyui_agent.domain.seeds import draw_seeds
 from comfyui_agent.domain.value_types import Kind, ValueType, converted, text_of
-from comfyui_agent.domain.values import BadValues, shortened
+from comfyui_agent.domain.values import BadValues, draw_seeds, shortened
 from comfyui_agent.domain.values import parse as parse_values
 
 AUTO = "AUTO"

@@ -11,7 +11,7 @@ from typing import Any
 
 from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations, Mode
 from comfyui_agent.domain.prompts import class_of, inputs_of, leading_to, natural_key, natural_order
-from comfyui_agent.domain.suggestions import suggest
+from comfyui_agent.domain.texts import suggest
 from comfyui_agent.domain.value_types import type_of
 from comfyui_agent.nodes.core.batch_state import GridOptions
 from comfyui_agent.nodes.core.parameter_parser import AUTO, MOST_MEMBERS, parse

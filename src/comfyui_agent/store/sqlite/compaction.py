@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from comfyui_agent.domain.sizes import megabytes
+from comfyui_agent.domain.texts import megabytes
 from comfyui_agent.store.errors import DatabaseFull
 from comfyui_agent.store.records import Compacted
 from comfyui_agent.store.sqlite.connection import Patience, connect, in_our_words, log_bytes

@@ -8,8 +8,7 @@ from pydantic import BaseModel, Field
 from pydantic.dataclasses import dataclass
 from pydantic.json_schema import SkipJsonSchema
 
-from comfyui_agent.domain.attempts import Attempt
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.jobs import Attempt, Job
 from comfyui_agent.web.outputs import Result
 
 Moment = str | None

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.jobs import Attempt, Job
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter

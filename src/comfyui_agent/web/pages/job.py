@@ -9,8 +9,8 @@ from comfyui_agent.comfy.address import name_of
 from comfyui_agent.domain.badges import badge_of
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.prompts import Graph
-from comfyui_agent.domain.sizes import bytes_of
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import bytes_of
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops

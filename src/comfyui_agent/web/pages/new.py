@@ -9,8 +9,8 @@ from typing import Any
 from comfyui_agent.config.workflows import Workflow, names_of, open_places
 from comfyui_agent.domain.binding import TOKEN, Place
 from comfyui_agent.domain.kinds import job_type_of
-from comfyui_agent.domain.placement import NoSuchPlace
-from comfyui_agent.domain.seeds import draw_seeds
+from comfyui_agent.domain.prompts import NoSuchPlace
+from comfyui_agent.domain.values import draw_seeds
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.screens import NoScreen, Screen, View
 

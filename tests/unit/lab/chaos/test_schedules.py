@@ -12,6 +12,7 @@ import typer
 import yaml
 
 from comfyui_agent.cli.app import app
+from support.command_tree import inner_commands
 
 WORKFLOWS = Path(__file__).parents[4] / ".github" / "workflows"
 FILES = ("chaos-weekly.yml", "chaos-full.yml")
@@ -47,8 +48,8 @@ def test_what_a_file_calls_exists_with_its_options(name: str) -> None:
     for words in commands(name):
         command: Any = typer.main.get_command(app)
         rest = words[1:]
-        while rest and rest[0] in getattr(command, "commands", {}):
-            command = command.commands[rest.pop(0)]
+        while rest and rest[0] in inner_commands(command):
+            command = inner_commands(command)[rest.pop(0)]
         assert command.name != "e3", f"there is no {' '.join(words[:3])}"
         assert getattr(command, "invoke_without_command", True), f"{' '.join(words)} is only a part of a command"
         known = {option for parameter in command.params for option in parameter.opts}
