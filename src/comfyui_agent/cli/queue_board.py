@@ -127,7 +127,7 @@ class QueueBoard:
 def run_row(run: LiveRun, width: int) -> list[Text]:
     """A run at work: its job, how far it is, and where. A narrow terminal shows less of it."""
     name = Text(one_line(run.config_name), no_wrap=True, overflow="ellipsis")
-    row = [Text("◐" if run.stage == "rendering" else "○"), name, _state(run, width >= WIDE)]
+    row = [Text("○" if run.stage in ("sending", "waiting") else "◐"), name, _state(run, width >= WIDE)]
     return [*row, Text(run.server.partition("://")[2], "dim")] if width >= MEDIUM else row
 
 
