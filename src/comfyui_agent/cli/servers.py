@@ -180,7 +180,7 @@ async def _states_in(workspace: Workspace) -> tuple[dict[str, ServerState], list
     """Which servers are out of work or stuck; none if the database cannot be read."""
     with contextlib.suppress(StoreError):
         async with opened(workspace, wait=SHORT_WAIT) as store:
-            states = {each.server: each.halt for each in await store.run(ops.halted_servers)}
+            states = {each.server: each.state for each in await store.run(ops.servers_out_of_work)}
             return states, await store.run(ops.stuck_prompts)
     return {}, []
 

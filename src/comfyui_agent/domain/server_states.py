@@ -23,7 +23,7 @@ class ServerInState:
     """A server with a state, and whether it may have runs without an outcome."""
 
     server: str
-    halt: ServerState
+    state: ServerState
     has_runs: bool
 
 

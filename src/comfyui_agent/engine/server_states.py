@@ -62,14 +62,14 @@ class ServerStates:
 
     async def look_at_states(self) -> None:
         """Apply what has changed, and end drains that are over, whichever agent had the last run there."""
-        states = await self.store.run(ops.halted_servers)
-        if self.fleet.apply_states({each.server: each.halt for each in states}):
+        states = await self.store.run(ops.servers_out_of_work)
+        if self.fleet.apply_states({each.server: each.state for each in states}):
             self.work.set()
         if self.fleet.is_out_of_work and not self._has_warned:
             log.warning("every server is out of work: jobs wait until one is resumed (e3 servers resume NAME)")
         self._has_warned = self.fleet.is_out_of_work
         for each in states:
-            if each.halt is ServerState.DRAINING and not each.has_runs:
+            if each.state is ServerState.DRAINING and not each.has_runs:
                 await self.store.run(ops.finish_drain, each.server)
 
     async def _look_at_stuck(self) -> None:

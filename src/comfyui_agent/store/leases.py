@@ -39,7 +39,7 @@ def lease_jobs(
     # An agent for one batch gets at least one prompt in: others would fill the window before it looks.
     least = 1 if window.batch_id is not None and not load["own"] else 0
     ids = prompt_ids[: max(least, window.size - load["open"])]
-    if not ids or load["suspects"] or load["is_halted"]:
+    if not ids or load["suspects"] or load["is_out_of_work"]:
         return []
     query = "next_jobs" if window.batch_id is None else "next_jobs_of_batch"
     leased: list[Leased] = []

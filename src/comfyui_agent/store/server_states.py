@@ -14,9 +14,9 @@ from comfyui_agent.store.rows import record
 
 
 @query
-def halted_servers(session: Session) -> list[ServerInState]:
+def servers_out_of_work(session: Session) -> list[ServerInState]:
     """Every server that people took out of work."""
-    return [record(ServerInState, row, halt=ServerState(row["state"])) for row in session.rows("halted_servers")]
+    return [record(ServerInState, row, state=ServerState(row["state"])) for row in session.rows("servers_out_of_work")]
 
 
 @command

@@ -42,7 +42,7 @@ async def known_servers(store: Store, workspace: Workspace) -> list[str]:
     ValueError if the address of a configured one is none.
     """
     configured = [address_of(url) for url in workspace.settings.comfyui.urls]
-    out_of_work = [each.server for each in await store.run(ops.halted_servers)]
+    out_of_work = [each.server for each in await store.run(ops.servers_out_of_work)]
     at_work = [attempt.server for attempt in await store.run(ops.open_attempts) if attempt.server]
     return list(dict.fromkeys([*configured, *out_of_work, *at_work]))
 

@@ -95,7 +95,7 @@ class FleetView:
             look = self._begin_look()
             if age > STALE_SECONDS:
                 await asyncio.wait({look}, timeout=PATIENCE)
-        out_of_work = {each.server: each.halt for each in await self._store.run(ops.halted_servers)}
+        out_of_work = {each.server: each.state for each in await self._store.run(ops.servers_out_of_work)}
         stuck = await self._store.run(ops.stuck_prompts)
         return [report.judged(out_of_work, stuck) for report in self._reports]
 

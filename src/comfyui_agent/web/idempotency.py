@@ -85,7 +85,7 @@ async def once(
                 raise Problem(409, detail, remedy, headers={"Retry-After": "1"})
             case Different():
                 detail = "this Idempotency-Key was sent before with another request"
-                raise Problem(409, detail, "Use a new key for a new wish.")
+                raise Problem(409, detail, "Use a new key for a new request.")
             case TakenOver():
                 made = begun.made
                 found = await find(made)

@@ -50,7 +50,7 @@ OUTCOMES = {EventName.JOB_DONE: "done", EventName.JOB_FAILED: "failed", EventNam
 CLASSES = tuple(kind.value for kind in FailureClass if kind is not FailureClass.CANCELLED)
 ALERT = "alert."
 ALERTS = tuple(name.value.removeprefix(ALERT) for name in EventName if name.value.startswith(ALERT))
-SERVER_STATES = ("up", "down", "stuck", *(halt.value for halt in ServerState))
+SERVER_STATES = ("up", "down", "stuck", *(state.value for state in ServerState))
 UNFINISHED = tuple(status.value for status in BatchStatus if not status.has_ended)
 
 # Without a `_created` line for every series.

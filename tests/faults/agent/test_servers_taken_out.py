@@ -63,9 +63,9 @@ def resume(workspace: AgentWorkspace, server: ServerProcess) -> None:
     assert workspace.store(lambda store: store.run(ops.resume_server, server.url))
 
 
-def halt_of(workspace: AgentWorkspace, server: ServerProcess) -> ServerState | None:
-    halted = workspace.store(lambda store: store.run(ops.halted_servers))
-    return next((each.halt for each in halted if each.server == server.url), None)
+def state_of(workspace: AgentWorkspace, server: ServerProcess) -> ServerState | None:
+    found = workspace.store(lambda store: store.run(ops.servers_out_of_work))
+    return next((each.state for each in found if each.server == server.url), None)
 
 
 def job_with(workspace: AgentWorkspace, prompt_id: str) -> Job:
@@ -182,7 +182,7 @@ def test_what_waits_at_a_drained_server_moves_and_what_runs_there_finishes_with_
     wait_taken_back(workspace, drained)
     assert server_queue(drained.url).running == (running,), "what ran was stopped"
     wait_told(workspace, "server.drained", server=drained.url)
-    assert halt_of(workspace, drained) is ServerState.DRAINED
+    assert state_of(workspace, drained) is ServerState.DRAINED
     assert outcomes_of(workspace, stays) == ["done"]
     assert server_queue(drained.url).all == ()
 
@@ -197,7 +197,7 @@ def test_what_waits_at_a_drained_server_moves_and_what_runs_there_finishes_with_
     assert [each.config_name for each in jobs if each.server == drained.url] == [stays]
     assert [renders([server.output_dir]) for server in (drained, other)] == [1, 3]
     assert len(told(workspace, "server.drained")) == 1
-    assert halt_of(workspace, drained) is ServerState.DRAINED
+    assert state_of(workspace, drained) is ServerState.DRAINED
 
 
 @pytest.mark.slow
@@ -267,7 +267,7 @@ def test_a_drain_survives_the_death_of_the_agent(
         drain(workspace, server)
         workspace.wait_for(lambda: outcomes_of(workspace, moves) == ["interrupted"], "what waited to be taken back")
     workspace.kill(agent)
-    assert halt_of(workspace, server) is ServerState.DRAINING
+    assert state_of(workspace, server) is ServerState.DRAINING
     assert len(server_queue(server.url).running) == 1
 
     following = workspace.start("--until-idle")
@@ -310,7 +310,7 @@ def test_a_server_that_dies_while_it_is_drained_is_drained_all_the_same(
     check_moved(workspace, waited)
     assert {each.server for each in jobs} == {other.url}
     assert len(told(workspace, "server.drained")) == 1
-    assert halt_of(workspace, mortal) is ServerState.DRAINED
+    assert state_of(workspace, mortal) is ServerState.DRAINED
 
 
 @pytest.mark.slow

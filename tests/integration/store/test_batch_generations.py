@@ -192,7 +192,7 @@ async def test_only_ended_items_can_be_regenerated(store: Store, database: Datab
 
 
 async def test_a_request_lets_go_of_a_prompt_of_the_run_before(store: Store) -> None:
-    """Else the old prompt would be taken over, and its result be that of the new wish."""
+    """Else the old prompt would be taken over, and its result be that of the new request."""
     (job_id,) = await queue(store, 1)
     stale = await lease_one(store)
     await store.run(ops.cancel_jobs, [job_id])

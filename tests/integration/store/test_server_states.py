@@ -27,8 +27,8 @@ from support.stores import (
 OTHER = "http://other:8188"
 
 
-async def halt_of(store: Store, server: str = SERVER) -> ServerState | None:
-    return next((each.halt for each in await store.run(ops.halted_servers) if each.server == server), None)
+async def state_of(store: Store, server: str = SERVER) -> ServerState | None:
+    return next((each.state for each in await store.run(ops.servers_out_of_work) if each.server == server), None)
 
 
 async def drains_told(store: Store) -> list[str | None]:
@@ -37,7 +37,7 @@ async def drains_told(store: Store) -> list[str | None]:
 
 async def test_a_server_that_nobody_took_out_of_work_is_not_listed(store: Store) -> None:
     await submit_and_lease(store)
-    assert await store.run(ops.halted_servers) == []
+    assert await store.run(ops.servers_out_of_work) == []
 
 
 @pytest.mark.parametrize("halt", ["pause_server", "drain_server"])
@@ -54,19 +54,19 @@ async def test_nothing_is_leased_for_a_server_that_takes_no_work(store: Store, d
 async def test_what_a_paused_server_has_is_kept_taken_over_and_done(store: Store) -> None:
     await submit_and_lease(store)
     assert await store.run(ops.pause_server, SERVER) is ServerState.PAUSED
-    assert await store.run(ops.halted_servers) == [ServerInState(SERVER, ServerState.PAUSED, has_runs=True)]
+    assert await store.run(ops.servers_out_of_work) == [ServerInState(SERVER, ServerState.PAUSED, has_runs=True)]
     again = await take_over(store)
     await store.run(ops.complete_job, again.lease, ["a.png"], None)
-    assert await store.run(ops.halted_servers) == [ServerInState(SERVER, ServerState.PAUSED, has_runs=False)]
+    assert await store.run(ops.servers_out_of_work) == [ServerInState(SERVER, ServerState.PAUSED, has_runs=False)]
     assert await store.run(ops.finish_drain, SERVER) is False
-    assert await halt_of(store) is ServerState.PAUSED
+    assert await state_of(store) is ServerState.PAUSED
 
 
 async def test_a_server_where_nothing_is_is_drained_at_once(store: Store) -> None:
     elsewhere = await submit_and_lease(store)
     assert elsewhere.server == SERVER
     assert await store.run(ops.drain_server, OTHER) is ServerState.DRAINED
-    assert await store.run(ops.halted_servers) == [ServerInState(OTHER, ServerState.DRAINED, has_runs=False)]
+    assert await store.run(ops.servers_out_of_work) == [ServerInState(OTHER, ServerState.DRAINED, has_runs=False)]
     assert await drains_told(store) == [OTHER]
 
 
@@ -81,11 +81,11 @@ async def test_a_server_is_drained_when_the_last_run_of_all_agents_has_ended_the
     assert await store.run(ops.finish_drain, SERVER) is False
     await store.run(ops.requeue_job, second.lease, broken(FailureClass.INTERRUPTED), Retry(0.0, charged=False))
     assert await store.run(ops.finish_drain, SERVER) is False
-    assert await store.run(ops.halted_servers) == [ServerInState(SERVER, ServerState.DRAINING, has_runs=True)]
+    assert await store.run(ops.servers_out_of_work) == [ServerInState(SERVER, ServerState.DRAINING, has_runs=True)]
     await store.run(ops.fail_job, third.lease, broken(), GiveUp(FailureClass.EXECUTION))
     assert await drains_told(store) == []
     assert await store.run(ops.finish_drain, SERVER) is True
-    assert await store.run(ops.halted_servers) == [ServerInState(SERVER, ServerState.DRAINED, has_runs=False)]
+    assert await store.run(ops.servers_out_of_work) == [ServerInState(SERVER, ServerState.DRAINED, has_runs=False)]
     assert await drains_told(store) == [SERVER]
 
 
@@ -123,10 +123,10 @@ async def test_the_last_word_counts(store: Store) -> None:
     await store.run(ops.pause_server, SERVER)
     await store.run(ops.return_unsent, leased.lease)
     assert await store.run(ops.finish_drain, SERVER) is False
-    assert await halt_of(store) is ServerState.PAUSED
+    assert await state_of(store) is ServerState.PAUSED
     assert await store.run(ops.resume_server, SERVER) is True
     assert await store.run(ops.resume_server, SERVER) is False
-    assert await halt_of(store) is None
+    assert await state_of(store) is None
     assert await drains_told(store) == []
 
 
@@ -168,6 +168,6 @@ async def test_a_server_taken_out_and_put_back_by_hand_is_so(store: Store, datab
     await submit_one(store)
     database.by_hand(f"INSERT INTO server_states (server, state) VALUES ('{SERVER}', 'paused')")
     assert await lease(store) == []
-    assert await halt_of(store) is ServerState.PAUSED
+    assert await state_of(store) is ServerState.PAUSED
     database.by_hand("DELETE FROM server_states")
     assert len(await lease(store)) == 1

@@ -533,7 +533,7 @@ async def state_of(house: Served) -> Any:
     return (
         await house.store.run(ops.newest_event),
         jobs,
-        await house.store.run(ops.halted_servers),
+        await house.store.run(ops.servers_out_of_work),
         await house.store.run(ops.newest_batches),
     )
 

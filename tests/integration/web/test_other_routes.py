@@ -102,7 +102,7 @@ async def test_a_server_is_paused_drained_and_resumed_by_its_name(rendering: Ser
 async def test_an_unknown_server_is_not_found(house: Served, action: str) -> None:
     for name in ("gpu77", "http:%2F%2Fexample.com:8188", "%00", "..", "[::1"):
         check_problem(await house.post(f"/api/v1/servers/{name}/{action}"), 404)
-    assert not await house.store.run(ops.halted_servers)
+    assert not await house.store.run(ops.servers_out_of_work)
 
 
 async def test_workflows_are_listed_and_shown_with_every_place(house: Served) -> None:

@@ -177,12 +177,12 @@ async def test_draining_takes_back_what_waits_and_lets_the_running_prompt_end(ma
     await room.clock.advance(3)
     assert first.waiting == []
     assert first.interrupted == []
-    (state,) = await room.store.run(ops.halted_servers)
-    assert state.halt == "draining"
+    (state,) = await room.store.run(ops.servers_out_of_work)
+    assert state.state == "draining"
     first.finish()
     await room.clock.advance(3)
-    (state,) = await room.store.run(ops.halted_servers)
-    assert state.halt == "drained"
+    (state,) = await room.store.run(ops.servers_out_of_work)
+    assert state.state == "drained"
     for _ in range(3):
         second.render()
         await room.clock.advance(2)

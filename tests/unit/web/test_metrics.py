@@ -75,11 +75,11 @@ class Fleet:
 
 
 def server(
-    url: str, *, free: int = GIGABYTE, running: int = 0, waiting: int = 0, halt: ServerState | None = None
+    url: str, *, free: int = GIGABYTE, running: int = 0, waiting: int = 0, state: ServerState | None = None
 ) -> ServerReport:
     device = Device("a card", "cuda", 2 * free, free)
     stats = SystemStats("0.7.0", "3.12", "2.8", "posix", 0, 0, (device,))
-    return ServerReport(url.partition("://")[2], url, stats, running, waiting, out_of_work=halt)
+    return ServerReport(url.partition("://")[2], url, stats, running, waiting, out_of_work=state)
 
 
 def gone(url: str) -> ServerReport:
@@ -266,7 +266,7 @@ async def test_a_label_is_never_unwritable_or_endless() -> None:
 
 
 async def test_a_server_has_one_state_and_says_0_for_the_others() -> None:
-    fleet = Fleet([server(FIRST), gone(SECOND), server("http://gpu3:8188", halt=ServerState.DRAINING)])
+    fleet = Fleet([server(FIRST), gone(SECOND), server("http://gpu3:8188", state=ServerState.DRAINING)])
     read = await scrape(Metrics(Memory(), fleet))
     states = ("up", "down", "paused", "draining", "drained")
     assert [read.of("e3_server_state", server=FIRST, state=state) for state in states] == [1, 0, 0, 0, 0]

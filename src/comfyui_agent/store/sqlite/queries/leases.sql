@@ -16,7 +16,7 @@ WHERE id IN (
 -- out of work. Prompts without a living lease count only for agents that may take them over.
 SELECT count(*) AS open, coalesce(sum(jobs.strikes > 0), 0) AS suspects,
     coalesce(sum(jobs.batch_id IS :batch_id), 0) AS own,
-    EXISTS (SELECT 1 FROM server_states WHERE server_states.server = :server) AS is_halted
+    EXISTS (SELECT 1 FROM server_states WHERE server_states.server = :server) AS is_out_of_work
 FROM attempts LEFT JOIN jobs ON jobs.id = attempts.job_id
 WHERE attempts.server = :server AND attempts.outcome IS NULL AND (
     iif(:batch_id IS NULL, jobs.reserved IS NULL, jobs.batch_id IS :batch_id)

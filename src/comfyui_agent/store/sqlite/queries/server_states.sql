@@ -1,4 +1,4 @@
--- name: halted_servers
+-- name: servers_out_of_work
 SELECT server, state, EXISTS (
     SELECT 1 FROM attempts WHERE attempts.server = server_states.server AND outcome IS NULL) AS has_runs
 FROM server_states ORDER BY server;
