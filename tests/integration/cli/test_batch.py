@@ -25,7 +25,7 @@ from support.workspaces import call_e3, everything_in, new_workspace, run_e3
 
 BAR = re.compile(r"[━─]{30}  \d of \d done")
 RATE = re.compile(r"\d of 5 done, \d+\.\d images/(s|min), about \d+ (s|min) left")
-STEP = re.compile(r"◐ +knights_[0-9a-f]{8}_000\d +KSampler, step \d+ of 30 +127\.0\.0\.1:\d+")
+STEP = re.compile(r"◐ +knights_[0-9a-f]{8}_000\d +[━─]+ KSampler, step \d+ of 30 +127\.0\.0\.1:\d+")
 
 
 @pytest.fixture(scope="module")
