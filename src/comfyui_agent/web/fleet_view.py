@@ -13,6 +13,7 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.live_runs import LiveRun, read_live, want_previews
 from comfyui_agent.engine.server_reports import ServerReport, look_at
+from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import PART, living
@@ -109,7 +110,7 @@ class FleetView:
         return self._looking
 
     async def _look(self) -> None:
-        urls = list(self._workspace.settings.comfyui.urls)
+        urls = list(server_urls(self._workspace))
         with contextlib.suppress(StoreError):
             configured = {address_of(url) for url in urls}
             urls += [address for address in await self.known() if address not in configured]
