@@ -98,7 +98,8 @@ class Fleet:
     @property
     def is_out_of_work(self) -> bool:
         """Whether people have taken every server out of work."""
-        return all(server.out_of_work is not None for server in self.servers.values() if not server.is_retired)
+        wanted = [server for server in self.servers.values() if not server.is_retired]
+        return bool(wanted) and all(server.out_of_work is not None for server in wanted)
 
     def apply_states(self, states: Mapping[str, ServerState]) -> bool:
         """Take exactly these servers out of work. Returns whether that changed anything."""

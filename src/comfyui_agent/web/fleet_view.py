@@ -19,6 +19,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import PART, living
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.processes import ProcessReport, processes_by_url
 from comfyui_agent.usecases.servers import known_servers
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,10 @@ class FleetView:
         out_of_work = {each.server: each.state for each in await self._store.run(ops.servers_out_of_work)}
         stuck = await self._store.run(ops.stuck_prompts)
         return [report.judged(out_of_work, stuck) for report in self._reports]
+
+    async def processes(self) -> dict[str, ProcessReport]:
+        """The processes that E3 supervises here, by the address of their server."""
+        return await FILES.run(processes_by_url, self._workspace)
 
     async def known(self) -> list[str]:
         """The address of every server that has to do with this queue."""

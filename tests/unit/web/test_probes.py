@@ -61,6 +61,9 @@ class Fleet:
             await asyncio.Event().wait()
         return list(self.servers)
 
+    async def processes(self) -> dict[str, Any]:
+        return {}
+
     async def agents(self) -> int:
         return 1
 

@@ -17,15 +17,17 @@ from comfyui_agent.fleet.launch.plan import HOST, Slot, digest_of
 from comfyui_agent.fleet.launch.state import SlotFolder
 from comfyui_agent.store.agent_lock import is_free
 
-MARK = "E3_COMFYUI_SLOT"
+MARK = "COMFYUI_SLOT_OF_E3"
 """Inherited by whatever a process starts, so that nothing of it is left behind."""
-OURS_ALONE = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+OURS_ALONE = ("E3_", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+"""Variables that are not handed down: settings may hold secrets, and ComfyUI has a Python of its own."""
 PYTHONS = ("venv/bin/python", ".venv/bin/python")
 TAIL_BYTES = 64 * 1024
 OLD_LOGS = 2
 LONGEST_WORDS = 300
 
 _children: list[subprocess.Popen[bytes]] = []
+_endings: dict[int, int] = {}
 
 
 class CannotStart(Exception):
@@ -42,7 +44,7 @@ def start(slot: Slot, folder: SlotFolder, root: Path) -> None:
     kill(folder)
     _check_port(slot)
     command = slot.command(python, directory, folder.path)
-    environment = {name: value for name, value in os.environ.items() if name not in OURS_ALONE}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(OURS_ALONE)}
     # Cards are numbered as the driver numbers them, not by their speed.
     environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **slot.launch.environment, MARK: str(folder.path)}
     reading, writing = os.pipe()
@@ -99,6 +101,7 @@ def is_running(folder: SlotFolder) -> bool:
     for child in list(_children):
         if child.poll() is not None:
             _children.remove(child)
+            _endings[child.pid] = child.returncode
     return not is_free(folder.path / "running.lock") and _leader(folder) > 0
 
 
@@ -165,7 +168,10 @@ def log_tail(folder: SlotFolder, most: int = TAIL_BYTES) -> str:
 
 
 def last_words(folder: SlotFolder) -> str:
-    """The last line that a process wrote, if it wrote one."""
+    """The signal that ended a process of ours, else the last line that it wrote."""
+    code = _endings.get(folder.pid, 0)
+    if code < 0:
+        return f"signal {-code}"
     _, *lines = [line.strip() for line in log_tail(folder, 4096).splitlines()] or [""]
     return whole(printable(next((line for line in reversed(lines) if line), "")), LONGEST_WORDS)
 
