@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,9 +37,11 @@ from comfyui_agent.events.log import MetricsLog
 from comfyui_agent.fleet.fleet import Connect, Fleet, connect_over_http
 from comfyui_agent.fleet.launch.lifecycle import LaunchLimits
 from comfyui_agent.fleet.launch.state import server_urls
-from comfyui_agent.fleet.launch.supervisor import Supervisor, slots_here
+from comfyui_agent.fleet.launch.supervisor import NO_CARD, Supervisor, slots_here
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
 
 NEVER = 10 * 365 * 24 * 3600.0
 
@@ -75,6 +78,8 @@ def make_agent(
     supervisor = None
     if settings.comfyui.launch and only is None:
         slots = slots_here(workspace)
+        if not slots:
+            log.error(NO_CARD)
         supervisor = Supervisor(slots, workspace, fleet, store, clock, recorder.note, launch_limits)
     settlement = Settlement(recorder, fleet, policy, clock, chance, collector.remove)
     if supervisor is not None:

@@ -100,9 +100,22 @@ def is_running(folder: SlotFolder) -> bool:
     """Whether the process of a slot lives: it holds its lock, and its number is not somebody else's."""
     for child in list(_children):
         if child.poll() is not None:
-            _children.remove(child)
             _endings[child.pid] = child.returncode
+            with contextlib.suppress(ValueError):  # another thread was quicker
+                _children.remove(child)
     return not is_free(folder.path / "running.lock") and _leader(folder) > 0
+
+
+def is_outdated(slot: Slot, folder: SlotFolder, root: Path) -> bool:
+    """Whether the process of a slot runs with other settings than it would be started with now."""
+    if slot.launch is None:
+        return False
+    try:
+        directory, python = _installation(slot, root)
+    except CannotStart:
+        return False
+    digest = digest_of(slot.command(python, directory, folder.path), slot.launch)
+    return is_running(folder) and folder.read("process.json").get("digest") != digest
 
 
 def _leader(folder: SlotFolder) -> int:
@@ -151,7 +164,7 @@ def _relatives(folder: SlotFolder) -> Iterator[int]:
     mark = f"{MARK}={folder.path}".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it is gone, or somebody else's
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
+            if mark in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid():
                 yield int(entry.name)
 
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.server_states import ServerState
+from comfyui_agent.fleet.fleet import Fleet
 from comfyui_agent.fleet.launch import process
 from comfyui_agent.fleet.launch.lifecycle import Action, LaunchLimits, Seen, after_fault, decide
 from comfyui_agent.fleet.launch.lost_context import lost_context_in, lost_context_in_log
 from comfyui_agent.fleet.launch.plan import Slot, needs_cards, plan_slots
 from comfyui_agent.fleet.launch.state import SlotFolder, SlotState, Status
 from comfyui_agent.fleet.nvml import Nvml
-from comfyui_agent.fleet.server import FleetServer, Health
+from comfyui_agent.fleet.server import Health
 from comfyui_agent.pools import PROCESSES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.operation import OperationRunner
@@ -27,20 +27,8 @@ from comfyui_agent.store.operation import OperationRunner
 log = logging.getLogger(__name__)
 
 LEAVING_SECONDS = 0.3
+NO_CARD = "comfyui.launch: this machine has no NVIDIA card: write gpus: cpu, or a list such as gpus: [0]"
 AT_REST = (Status.UP, Status.STOPPED)
-
-
-class SupervisedFleet(Protocol):
-    """What is needed of the fleet."""
-
-    @property
-    def servers(self) -> Mapping[str, FleetServer]: ...
-
-    async def employ(self, url: str) -> FleetServer: ...
-
-    def retire(self, url: str) -> None: ...
-
-    def mark_down(self, server: FleetServer, reason: str) -> None: ...
 
 
 def slots_here(workspace: Workspace) -> list[Slot]:
@@ -50,8 +38,6 @@ def slots_here(workspace: Workspace) -> list[Slot]:
         nvml = Nvml()
         cards = nvml.count()
         nvml.close()
-        if not cards:
-            log.error("comfyui.launch: this machine has no NVIDIA card: write gpus: cpu, or a list such as gpus: [0]")
     return plan_slots(launches, cards)
 
 
@@ -62,7 +48,7 @@ class Supervisor:
         self,
         slots: Sequence[Slot],
         workspace: Workspace,
-        fleet: SupervisedFleet,
+        fleet: Fleet,
         store: OperationRunner,
         clock: Clock,
         note: Callable[[Event], Awaitable[None]],
