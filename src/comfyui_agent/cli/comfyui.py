@@ -20,7 +20,7 @@ from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.fleet.fleet import PROBE, Fleet
 from comfyui_agent.fleet.launch.lifecycle import LaunchLimits
 from comfyui_agent.fleet.launch.plan import Slot
-from comfyui_agent.fleet.launch.process import is_outdated
+from comfyui_agent.fleet.launch.process import is_outdated, plain
 from comfyui_agent.fleet.launch.state import SlotFolder, SlotState, Status, slot_folders
 from comfyui_agent.fleet.launch.supervisor import NO_CARD, Supervisor, slots_here
 from comfyui_agent.fleet.server import Connection
@@ -156,7 +156,7 @@ def _lines(path: Path, position: int) -> tuple[list[str], int]:
     with path.open("rb") as file:
         file.seek(position)
         data = file.read(MOST_BYTES)
-    return data.decode("utf-8", "replace").splitlines(), position + len(data)
+    return plain(data).splitlines(), position + len(data)
 
 
 def _print(lines: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ OURS_ALONE = ("E3_", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 PYTHONS = ("venv/bin/python", ".venv/bin/python")
 TAIL_BYTES = 64 * 1024
 OLD_LOGS = 2
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 LONGEST_WORDS = 300
 
 _children: list[subprocess.Popen[bytes]] = []
@@ -168,13 +170,18 @@ def _relatives(folder: SlotFolder) -> Iterator[int]:
                 yield int(entry.name)
 
 
+def plain(data: bytes) -> str:
+    """What a process wrote, without its colours."""
+    return COLOUR.sub("", data.decode("utf-8", "replace"))
+
+
 def log_tail(folder: SlotFolder, most: int = TAIL_BYTES) -> str:
     """The end of the log, of the last start alone."""
     try:
         with (folder.path / "log.txt").open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - most))
-            text = file.read(most).decode("utf-8", "replace")
+            text = plain(file.read(most))
     except OSError:
         return ""
     return text.rpartition(launcher.STARTED)[2]
