@@ -114,9 +114,12 @@ class Supervisor:
             if not is_ours:
                 return before, before
             state = self._step(slot, folder, before, seen)
-            if state != before or not (folder.path / "state.json").exists():
-                folder.write(state)
             process.rotate_log(folder, self._limits.log_bytes)
+            if state != before or not (folder.path / "state.json").exists():
+                try:
+                    folder.write(state)
+                except OSError as error:  # the process goes on, and is adopted when there is room again
+                    log.error("%s: its state cannot be written: %s", slot.name, error)
         return before, state
 
     def _known(self, slot: Slot, folder: SlotFolder) -> SlotState:
@@ -137,7 +140,6 @@ class Supervisor:
         elif action is Action.KILL:
             process.kill(folder)
         elif action is Action.START:
-            folder.write(state)
             try:
                 process.start(slot, folder, self._root)
             except process.CannotStart as error:
