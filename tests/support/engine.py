@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 import apsw
 
 from comfyui_agent.clock import Clock
-from comfyui_agent.comfy.answers import Freed, QueuedPrompt, QueueView
+from comfyui_agent.comfy.answers import Device, Freed, QueuedPrompt, QueueView, SystemStats
 from comfyui_agent.comfy.cancellation import Cancellation
 from comfyui_agent.comfy.content import FileKind
+from comfyui_agent.comfy.definitions import NodeFacts
 from comfyui_agent.comfy.downloads import StagedFile
 from comfyui_agent.comfy.errors import ServerLost, Unreachable
 from comfyui_agent.comfy.outcomes import Failed, Outcome, Succeeded
@@ -129,15 +130,44 @@ class MemoryDriver:
         self.database.close()
 
 
+class FakeDefinitions:
+    """Node classes and models of a scripted server: it has everything, apart from what a test takes away."""
+
+    version = 0
+
+    def __init__(self) -> None:
+        self.missing: set[str] = set()
+        self.models: set[str] | None = None
+        """All it has; None: any."""
+        self._known: set[str] = set()
+
+    def knows(self, class_type: str) -> bool:
+        return class_type in self._known
+
+    def facts(self, class_type: str) -> NodeFacts | None:
+        if class_type in self.missing:
+            return None
+        choices = {} if self.models is None else {"ckpt_name": frozenset(self.models)}
+        return NodeFacts(class_type == "SaveImage", choices)
+
+    def known_classes(self) -> list[str]:
+        return sorted(self._known)
+
+    async def learn(self, names: Collection[str], *, anew: bool = False) -> None:
+        self._known |= set(names)
+        self.version += anew
+
+
 class FakeComfy:
     """One scripted server: client, probe and the server itself. It runs one prompt at a time, when it is told to."""
 
     websocket_is_open = True
     queue_seen = None
-    definitions: Any = None
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
+        self.definitions: Any = FakeDefinitions()
+        self.memory = 24 * 1024**3
         self._clock = clock
         self.is_up = True
         self.obeys = True
@@ -207,6 +237,11 @@ class FakeComfy:
             self.running = ""
             return Cancellation.INTERRUPTED
         return Cancellation.REMOVED
+
+    async def system_stats(self) -> SystemStats:
+        self._ask()
+        device = Device("fake", "cuda", self.memory, self.memory)
+        return SystemStats("0.7.0", "3", "2", "posix", 1, 1, (device,))
 
     async def free(self, *, wanted: int | None = None, timeout: float = 30.0) -> Freed:  # noqa: ARG002
         self._ask()

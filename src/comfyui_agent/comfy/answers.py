@@ -103,6 +103,8 @@ class Device:
     kind: str
     vram_total: int
     vram_free: int
+    unloadable: int = 0
+    """Bytes in use that come free when the server unloads its models."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,11 @@ class SystemStats:
     def free_memory(self) -> int:
         """Free video memory of all devices, or free main memory if there is no device."""
         return sum(device.vram_free for device in self.devices) if self.devices else self.ram_free
+
+    @property
+    def capacity(self) -> int:
+        """The memory of the largest device that one prompt could have, if all models were unloaded."""
+        return max((device.vram_free + device.unloadable for device in self.devices), default=self.ram_free)
 
     @classmethod
     def read(cls, document: Any) -> SystemStats:
@@ -144,7 +151,12 @@ def _device(item: Any) -> Device:
         kind=optional_text(device.get("type")),
         vram_total=int(number(device.get("vram_total"), "vram_total")),
         vram_free=int(number(device.get("vram_free"), "vram_free")),
+        unloadable=int(_reserved(device, "torch_vram_total") - _reserved(device, "torch_vram_free")),
     )
+
+
+def _reserved(device: Mapping[str, Any], key: str) -> float:
+    return number(device.get(key, 0), key)
 
 
 @dataclass(frozen=True)

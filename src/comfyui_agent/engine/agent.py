@@ -17,6 +17,7 @@ from comfyui_agent.engine.event_tail import EventTail
 from comfyui_agent.engine.idleness import Idleness
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.live_files import LiveFile
+from comfyui_agent.engine.needs_lookup import NeedsLookup
 from comfyui_agent.engine.recovery import Recovery
 from comfyui_agent.engine.run import Run
 from comfyui_agent.engine.runs import Runs, Signals
@@ -55,6 +56,7 @@ class Agent:
     leases: Leases
     started: Runs
     dispatcher: Dispatcher
+    lookup: NeedsLookup
     recovery: Recovery
     unowned: UnownedPrompts
     alerts: ServerAlerts
@@ -117,6 +119,7 @@ class Agent:
         await end_tasks(loops)
         await self.started.stop()
         await self.alerts.stop()
+        await self.lookup.stop()
         await self.recovery.stop()
         await self.unowned.stop()
         await self._until(deadline, self._release())
@@ -163,6 +166,7 @@ class Agent:
             await self.clock.sleep(RECOVERY_SECONDS)
             await self._look_at_leftovers()
             await self._look_at_servers()
+            await self._attempt("looking at what was measured", self.lookup.refresh)
 
     async def _check_changes(self) -> None:
         """After a change from outside: what was cancelled or reset is noticed at once."""

@@ -19,6 +19,7 @@ from comfyui_agent.engine.event_tail import EventTail
 from comfyui_agent.engine.idleness import Idleness
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.live_files import LiveFile
+from comfyui_agent.engine.needs_lookup import NeedsLookup
 from comfyui_agent.engine.patience import PatienceLimits
 from comfyui_agent.engine.prompt_builder import PromptBuilder
 from comfyui_agent.engine.recorder import Recorder
@@ -33,6 +34,7 @@ from comfyui_agent.engine.unowned_prompts import UnownedPrompts
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
 from comfyui_agent.fleet.fleet import Connect, Fleet, connect_over_http
+from comfyui_agent.fleet.routing import Routing
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
 
@@ -66,8 +68,10 @@ def make_agent(
     leases = Leases(store, recorder, clock, lock.worker, settings.lease_seconds)
     collector = Collector(store, workspace, leases, recorder, clock, lock.worker)
     builder = PromptBuilder(store, workspace)
+    routing = Routing(fleet, clock, settings.routing.stay_seconds, patience.failover)
+    lookup = NeedsLookup(store, routing, fleet, builder, signals, clock)
     sender = Sender(recorder, fleet, builder, inputs, clock, settings.ui.previews)
-    settlement = Settlement(recorder, fleet, policy, clock, chance, collector.remove)
+    settlement = Settlement(recorder, fleet, routing, policy, clock, chance, collector.remove)
     parts = RunParts(fleet, sender, collector, settlement, recorder, patience, clock, signals.work.set)
     runs = Runs(fleet, leases, signals, clock, partial(Run, parts=parts))
     recovery = Recovery(store, workspace, lock, fleet, leases, runs, clock, collector.remove, only)
@@ -75,6 +79,7 @@ def make_agent(
     alerts = ServerAlerts(recorder, recovery, signals, clock, inputs.forget)
     states = ServerStates(store, fleet, signals.work)
     grids = GridBuilder(store, workspace, recorder, lock, only)
+    inputs.on_forget = lookup.ask_again
     fleet.on_health, fleet.on_queue = alerts.see_health, unowned.see_queue
     bus.subscribe(grids.see_event)
     return Agent(
@@ -86,7 +91,10 @@ def make_agent(
         fleet=fleet,
         leases=leases,
         started=runs,
-        dispatcher=Dispatcher(store, fleet, runs, signals, clock, _lease_terms(settings, lock.worker, policy, only)),
+        dispatcher=Dispatcher(
+            store, fleet, runs, signals, clock, _lease_terms(settings, lock.worker, policy, only), routing, lookup
+        ),
+        lookup=lookup,
         recovery=recovery,
         unowned=unowned,
         alerts=alerts,
