@@ -13,7 +13,7 @@ import typer
 from comfyui_agent.cli.output import fail
 from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.sim.dialect import Dialect
-from comfyui_agent.sim.settings import CHECKPOINTS, Duration, SimSettings
+from comfyui_agent.sim.settings import AT_ONCE, CHECKPOINTS, Duration, SimSettings
 from comfyui_agent.sim.simulator import Simulator
 
 SPEC = "SPEC"
@@ -26,8 +26,12 @@ def sim(
         str, typer.Option(metavar=SPEC, help="How long a render takes: 0.5, uniform:MIN:MAX or lognormal:MEDIAN:SIGMA.")
     ] = "0",
     model_load_seconds: Annotated[
-        str, typer.Option(metavar=SPEC, help="How long a model takes to load when it is not in memory.")
-    ] = "0",
+        list[str] | None,
+        typer.Option(metavar="[NAME=]SPEC", help="How long a model takes to load, or that one; may be repeated."),
+    ] = None,
+    card: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The card: simulators on one share its speed and memory.")
+    ] = None,
     vram_gb: Annotated[
         float,
         typer.Option(
@@ -46,6 +50,9 @@ def sim(
     ] = None,
     hang_after: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Never come back from render N+1; HTTP goes on.")
+    ] = None,
+    cuda_lost_after: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Lose the CUDA context in render N+1: all fail from then on.")
     ] = None,
     start_delay: Annotated[
         float, typer.Option(metavar="S", min=0.0, max=1e6, help="Seconds before the port opens.")
@@ -81,14 +88,19 @@ def sim(
     """
     try:
         Dialect(imitate)
+        loads = [each.rpartition("=") for each in model_load_seconds or ()]
+        load_seconds_of = {name: Duration.parse(spec) for name, _, spec in loads}
         settings = SimSettings(
             render_seconds=Duration.parse(render_seconds),
-            model_load_seconds=Duration.parse(model_load_seconds),
+            model_load_seconds=load_seconds_of.pop("", AT_ONCE),
+            load_seconds_of=load_seconds_of,
+            card=card,
             vram_gb=vram_gb,
             held_gb=held_gb,
             failure_rate=failure_rate,
             crash_after=crash_after,
             hang_after=hang_after,
+            cuda_lost_after=cuda_lost_after,
             models=tuple(models) if models else CHECKPOINTS,
             object_info=object_info,
             output_dir=output_dir,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from comfyui_agent.sim.dialect import IMITATED
@@ -59,11 +60,15 @@ class SimSettings:
 
     render_seconds: Duration = AT_ONCE
     model_load_seconds: Duration = AT_ONCE
+    load_seconds_of: Mapping[str, Duration] = field(default_factory=dict)
+    """By model, where it differs from `model_load_seconds`."""
+    card: str | None = None
     vram_gb: float = 24.0
     held_gb: float = 0.0
     failure_rate: float = 0.0
     crash_after: int | None = None
     hang_after: int | None = None
+    cuda_lost_after: int | None = None
     models: tuple[str, ...] = CHECKPOINTS
     object_info: Path | None = None
     output_dir: Path | None = None

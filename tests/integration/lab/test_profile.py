@@ -140,12 +140,13 @@ def test_the_parts_of_every_run_are_told_apart(measured: Measured) -> None:
 
 def test_memory_is_that_of_the_simulated_card(measured: Measured) -> None:
     report = measured[1]
-    assert (report["idle_vram_mb"], report["peak_vram_mb"], report["vram_total_mb"]) == (0, 4096, 24_576)
-    assert [run["peak_vram_mb"] for run in report["runs"]] == [4096, 4096, 4096]
-    assert report["fits_at_once"]["count"] == 6
+    model, peak = 4096, 4096 + 6
+    assert (report["idle_vram_mb"], report["peak_vram_mb"], report["vram_total_mb"]) == (0, peak, 24_576)
+    assert [run["peak_vram_mb"] for run in report["runs"]] == [peak] * 3
+    assert report["fits_at_once"]["count"] == 5
     assert report["gpu_source"] == "system_stats"
     assert {*report["gpu_trace"][0]} == {"ts", "seconds", "gpu_util", "gpu_mem_mb", "server"}
-    assert {sample["gpu_mem_mb"] for sample in report["gpu_trace"]} == {0, 4096}
+    assert {0, peak} <= {sample["gpu_mem_mb"] for sample in report["gpu_trace"]} <= {0, model, peak}
     last = report["runs"][-1]
     assert report["gpu_trace"][-1]["seconds"] > last["seconds"]
 

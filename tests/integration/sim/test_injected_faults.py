@@ -84,6 +84,20 @@ async def test_it_dies_in_the_middle_of_the_render_after_n(start: Start, connect
     assert len(list(server.output_dir.glob("made_*.png"))) == count
 
 
+async def test_all_fail_once_the_cuda_context_is_lost_until_a_restart(start: Start, connect: Connect) -> None:
+    server = start("--cuda-lost-after", "1")
+    async with connect(server) as wire:
+        assert await outcomes(wire, 3) == ["success", "error", "error"]
+        entry = await wire.finished(await wire.submit(picture()))
+        event, error = entry["status"]["messages"][-1]
+        assert (event, error["exception_type"]) == ("execution_error", "torch.AcceleratorError")
+        assert error["exception_message"].startswith("CUDA error: an illegal memory access was encountered\n")
+        assert "!!! Exception during processing !!! CUDA error: an illegal" in server.log.read_text()
+    server.kill()
+    async with connect(server.start()) as wire:
+        assert await outcomes(wire, 2) == ["success", "error"]
+
+
 async def test_it_hangs_in_the_render_after_n_while_http_goes_on(start: Start, connect: Connect) -> None:
     async with connect(start("--hang-after", "1")) as wire, wire.socket() as socket:
         first: Any = await wire.run(picture())

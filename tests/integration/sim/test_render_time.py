@@ -45,7 +45,14 @@ async def test_every_prompt_takes_the_render_time_once(start: Start, connect: Co
 async def test_a_model_is_loaded_once_and_again_after_it_was_freed(start: Start, connect: Connect) -> None:
     switches = ("--models", "ink.safetensors", "--models", "oil.safetensors", "--model-load-seconds", "0.3")
     async with connect(start(*switches)) as wire:
-        for name, loads in (("ink", True), ("oil", True), ("ink", False), ("free", None), ("ink", True)):
+        for name, loads in (
+            ("ink", True),
+            ("ink", False),
+            ("oil", True),
+            ("oil", False),
+            ("free", None),
+            ("oil", True),
+        ):
             if loads is None:
                 assert (await wire.post("/free", {"unload_models": True})).status == 200
                 continue

@@ -118,6 +118,8 @@ def test_a_host_that_is_not_this_machine_is_reported_in_one_line() -> None:
     [
         (["--render-seconds", "fast"], "e3: 'fast' is not a duration: give a number of seconds such as 0.5"),
         (["--model-load-seconds", "-1"], "e3: '-1' is not a duration"),
+        (["--model-load-seconds", "ink.safetensors=long"], "e3: 'long' is not a duration"),
+        (["--card", "../h200"], "e3: '../h200' is not the name of a card"),
         (["--imitate", "latest"], "e3: 'latest' is not a ComfyUI version: give one such as 0.7.0, or newest"),
         (["--object-info", "nowhere.json"], "e3: cannot read node definitions from nowhere.json: No such file"),
         (["--models", "loras/"], "e3: 'loras/' names no model: give NAME or FOLDER/NAME"),

@@ -6,8 +6,14 @@ import random
 
 import pytest
 
-from comfyui_agent.sim.engine.pace import InterruptProcessingException, RenderPace, SimulatedFailure
+from comfyui_agent.sim.engine.pace import (
+    AcceleratorError,
+    InterruptProcessingException,
+    RenderPace,
+    SimulatedFailure,
+)
 from comfyui_agent.sim.settings import Duration, SimSettings
+from support.simulation import MovedTime
 
 
 def renders(seed: int, spec: str = "uniform:0.1:9", failure_rate: float = 0.4) -> list[tuple[float, bool]]:
@@ -46,3 +52,31 @@ def test_an_interrupt_stops_a_wait_and_counts_once() -> None:
     with pytest.raises(InterruptProcessingException):
         pace.sleep(60)
     pace.check_interrupt()
+
+
+def test_a_model_takes_its_own_time_to_load_or_that_of_all_others() -> None:
+    settings = SimSettings(model_load_seconds=Duration.parse("2"), load_seconds_of={"big": Duration.parse("8")})
+    pace = RenderPace(settings, random.Random(1))
+    pace.interrupted = time = MovedTime()
+    for name in ("small", "big", "big"):
+        pace.load_model(name)
+    assert time.waits == [2, 8, 8]
+    assert (pace.loads, pace.load_seconds) == (3, 18)
+
+
+def test_a_load_that_is_interrupted_does_not_count() -> None:
+    pace = RenderPace(SimSettings(model_load_seconds=Duration.parse("60")), random.Random(1))
+    pace.interrupted.set()
+    with pytest.raises(InterruptProcessingException):
+        pace.load_model("ink")
+    assert (pace.loads, pace.load_seconds) == (0, 0)
+
+
+def test_without_its_cuda_context_nothing_renders_any_more() -> None:
+    pace = RenderPace(SimSettings(cuda_lost_after=1), random.Random(1))
+    pace.start_prompt(0, lambda *_: None)
+    pace.enter("1")
+    for _ in range(2):
+        pace.start_prompt(0, lambda *_: None)
+        with pytest.raises(AcceleratorError, match=r"^CUDA error: an illegal memory access was encountered\n"):
+            pace.enter("1")

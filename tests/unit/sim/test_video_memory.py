@@ -17,7 +17,9 @@ def test_an_unused_device_is_free() -> None:
 def test_a_model_stays_loaded_and_a_picture_does_not() -> None:
     memory = VideoMemory(24)
     memory.reserve("ink", MEGAPIXEL)
-    assert memory.is_loaded("ink")
+    assert memory.free == memory.total - MODEL_BYTES - MEGAPIXEL * BYTES_PER_PIXEL
+    memory.release()
+    assert memory.loaded == ["ink"]
     assert memory.free == memory.total - MODEL_BYTES
 
 
@@ -35,8 +37,7 @@ def test_the_model_used_longest_ago_makes_room_for_a_new_one() -> None:
     memory.reserve("oil", 0)
     memory.reserve("ink", 0)
     memory.reserve("pen", 0)
-    assert memory.is_loaded("ink")
-    assert not memory.is_loaded("oil")
+    assert memory.loaded == ["ink", "pen"]
 
 
 def test_other_models_make_room_for_a_large_picture() -> None:
@@ -44,7 +45,7 @@ def test_other_models_make_room_for_a_large_picture() -> None:
     for name in ("ink", "oil", "pen"):
         memory.reserve(name, 0)
     memory.reserve("pen", 4 * MEGAPIXEL)
-    assert [memory.is_loaded(name) for name in ("ink", "oil", "pen")] == [False, False, True]
+    assert memory.loaded == ["pen"]
 
 
 def test_a_small_device_renders_small_pictures() -> None:
@@ -65,10 +66,13 @@ def test_the_error_bears_the_name_that_clients_look_for() -> None:
     assert f"{OutOfMemoryError.__module__}.{OutOfMemoryError.__qualname__}" == "torch.OutOfMemoryError"
 
 
-def test_everything_can_be_unloaded() -> None:
+def test_models_that_are_not_kept_leave() -> None:
     memory = VideoMemory(24)
     memory.reserve("ink", 0)
-    memory.unload_all()
+    memory.reserve("oil", 0)
+    memory.keep_only({"ink", "pen"})
+    assert memory.loaded == ["ink"]
+    memory.keep_only(())
     assert memory.free == memory.total
 
 
@@ -85,7 +89,7 @@ def test_memory_that_something_holds_is_missing_until_it_lets_go() -> None:
 def test_what_is_held_is_not_given_back_by_unloading_models_or_by_running_out() -> None:
     memory = VideoMemory(8, held=3.5)
     memory.reserve("ink", 0)
-    memory.unload_all()
+    memory.keep_only(())
     assert memory.free == 4.5 * GIB
     with pytest.raises(OutOfMemoryError):
         memory.reserve("ink", 2 * MEGAPIXEL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from comfyui_agent.sim.engine.values import Result
@@ -92,6 +92,10 @@ class OutputCache:
         self._entries[key] = entry
         if self._roomy and len(self._entries) > self.ROOM:
             del self._entries[next(iter(self._entries))]
+
+    def values(self) -> Iterator[Any]:
+        """Everything that is kept."""
+        return (value for entry in self._entries.values() for value in entry.values)
 
     def drop(self) -> None:
         self._entries.clear()

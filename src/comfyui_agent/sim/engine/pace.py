@@ -10,9 +10,17 @@ from collections.abc import Callable
 
 from PIL import Image
 
+from comfyui_agent.sim.engine.card import Card
 from comfyui_agent.sim.settings import SimSettings
 
 CRASHED = 70
+CUDA_LOST = (
+    "CUDA error: an illegal memory access was encountered\nSearch for `cudaErrorIllegalAddress' in "
+    "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\n"
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+    "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+    "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+)
 
 Draw = Callable[[int], Image.Image]
 """Draws the preview of a step."""
@@ -27,18 +35,28 @@ class SimulatedFailure(RuntimeError):
     """A node failed because the simulator was told to fail now and then."""
 
 
+class AcceleratorError(RuntimeError):
+    """The CUDA context is lost: nothing renders in this process any more."""
+
+
+AcceleratorError.__module__ = "torch"
+
+
 class RenderPace:
     """Decides how long each render takes and whether it fails, spends the time, and holds the interrupt flag.
 
     The samplers of a prompt share its time, and every step can be interrupted. A prompt without a sampler spends it in
-    the first node that runs; one whose every node is cached spends none.
+    the first node that runs; one whose every node is cached spends none. On a shared card every step takes longer.
     """
 
-    def __init__(self, settings: SimSettings, dice: random.Random) -> None:
+    def __init__(self, settings: SimSettings, dice: random.Random, card: Card | None = None) -> None:
         self._settings = settings
         self._dice = dice
+        self._card = card or Card()
         self.interrupted = threading.Event()
         self._renders = 0
+        self.loads = 0
+        self.load_seconds = 0.0
 
     def start_prompt(self, samplers: int, step: Step) -> None:
         self._samplers = samplers
@@ -59,8 +77,13 @@ class RenderPace:
         share = self._render_seconds() / max(1, self._samplers)
         self._spend(share, steps, lambda step: self._step(self._node_id, step, steps, draw))
 
-    def load_model(self) -> None:
-        self.sleep(self._settings.model_load_seconds.draw(self._dice))
+    def load_model(self, name: str) -> None:
+        """Spend the time that a model takes. One that is interrupted does not count as loaded."""
+        duration = self._settings.load_seconds_of.get(name, self._settings.model_load_seconds)
+        seconds = duration.draw(self._dice)
+        self.sleep(seconds)
+        self.loads += 1
+        self.load_seconds += seconds
 
     def sleep(self, seconds: float) -> None:
         if seconds > 0 and self.interrupted.wait(seconds):
@@ -83,22 +106,29 @@ class RenderPace:
         return self._seconds
 
     def _spend(self, seconds: float, steps: int, report: Callable[[int], None] | None = None) -> None:
-        for step in range(1, steps + 1):
-            self.sleep(seconds / steps)
-            if step == (steps + 1) // 2:
-                self._fail_halfway()
-            self.check_interrupt()
-            if report is not None:
-                report(step)
+        self._card.update(is_rendering=True)
+        try:
+            for step in range(1, steps + 1):
+                self.sleep(seconds / steps * self._card.slowdown)
+                if step == (steps + 1) // 2:
+                    self._fail_halfway()
+                self.check_interrupt()
+                if report is not None:
+                    report(step)
+        finally:
+            self._card.update(is_rendering=False)
 
     def _fail_halfway(self) -> None:
-        """Crash, hang or fail, if that was asked for."""
+        """Crash, hang, lose the device or fail, if that was asked for."""
         if self._settings.crash_after is not None and self._renders > self._settings.crash_after:
             os.write(2, f"e3: the simulator dies in render {self._renders}, as it was told\n".encode())
             os._exit(CRASHED)
         if self._settings.hang_after is not None and self._renders > self._settings.hang_after:
             while True:
                 time.sleep(3600)
+        if self._settings.cuda_lost_after is not None and self._renders > self._settings.cuda_lost_after:
+            os.write(2, f"!!! Exception during processing !!! {CUDA_LOST}".encode())
+            raise AcceleratorError(CUDA_LOST)
         if self._fails:
             self._fails = False
             raise SimulatedFailure(f"the simulator was told to fail, and node {self._node_id} was its choice")

@@ -14,7 +14,7 @@ from comfyui_agent.sim.engine.graph import ExecutionOrder, cache_keys, is_link
 from comfyui_agent.sim.engine.memory import OutOfMemoryError
 from comfyui_agent.sim.engine.pace import InterruptProcessingException
 from comfyui_agent.sim.engine.progress import Progress
-from comfyui_agent.sim.engine.values import NodeRun, Result
+from comfyui_agent.sim.engine.values import Model, NodeRun, Result
 from comfyui_agent.sim.prompt_queue import Json, QueueItem
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class PromptRun:
         self._record("execution_start", {"prompt_id": self.prompt_id})
         self.keys = cache_keys(self.prompt, self._fingerprint)
         engine.cache.start_prompt(self.keys)
+        if not engine.dialect.cache_survives_other_prompts:  # a model lives as long as the output of its loader
+            engine.memory.keep_only({value.name for value in engine.cache.values() if isinstance(value, Model)})
         cached = [node_id for node_id in self.prompt if self._is_cached(node_id)]
         self._record("execution_cached", {"nodes": cached, "prompt_id": self.prompt_id})
         success = self._run_nodes()

@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 from comfyui_agent.sim.dialect import Dialect
+from comfyui_agent.sim.engine.card import Card
 from comfyui_agent.sim.engine.definitions import BUNDLED, Definitions, model_folders
 from comfyui_agent.sim.engine.graph import OutputCache
 from comfyui_agent.sim.engine.memory import VideoMemory
@@ -28,8 +29,9 @@ class SimulatedEngine:
         self.folders = folders
         self.audience = audience
         self.dice = random.Random(settings.seed)
-        self.pace = RenderPace(settings, self.dice)
-        self.memory = VideoMemory(settings.vram_gb, settings.held_gb)
+        self.card = Card(settings.card)
+        self.pace = RenderPace(settings, self.dice, self.card)
+        self.memory = VideoMemory(settings.vram_gb, settings.held_gb, self.card)
         self.cache = OutputCache(roomy=self.dialect.cache_survives_other_prompts)
         self.definitions = Definitions(model_folders(settings.models), folders, settings.object_info)
         self.prompts = PromptQueue(self._queue_changed)
@@ -48,6 +50,7 @@ class SimulatedEngine:
         self.prompts.close()
         self.interrupt()
         self._worker.join(timeout=1)
+        self.card.close()
 
     def _work(self) -> None:
         while not self.prompts.closed:
@@ -59,7 +62,7 @@ class SimulatedEngine:
                     self.audience.send("executing", data, self.client_id)
             flags = self.prompts.take_flags()
             if flags:
-                self.memory.unload_all()
+                self.memory.keep_only(())
                 self.memory.let_go()
             if "free_memory" in flags:
                 self.cache.drop()
@@ -83,18 +86,20 @@ class SimulatedEngine:
     def system_stats(self) -> Json:
         own = {"os": sys.platform, "comfyui_version": self.dialect.version, "python_version": sys.version}
         devices = [self._device(index) for index in range(2 if self.dialect.all_devices_listed else 1)]
-        return {"system": {**BUNDLED["system"], **own}, "devices": devices}
+        facts = {"loaded": self.memory.loaded, "loads": self.pace.loads, "load_seconds": self.pace.load_seconds}
+        card = {"card": self.card.name, "card_processes": 1 + len(self.card.others())}
+        return {"system": {**BUNDLED["system"], **own}, "devices": devices, "e3_simulator": {**facts, **card}}
 
     def _device(self, index: int) -> Json:
         """The first device renders. Newer versions list idle ones too."""
         total = self.memory.total
-        free = self.memory.free if index == 0 else total
+        taken, free = (self.memory.taken, self.memory.free) if index == 0 else (0, total)
         return {
             "name": f"cuda:{index} E3 simulated GPU",
             "type": "cuda",
             "index": index,
             "vram_total": total,
             "vram_free": free,
-            "torch_vram_total": total - free,
+            "torch_vram_total": min(total, taken),
             "torch_vram_free": 0,
         }

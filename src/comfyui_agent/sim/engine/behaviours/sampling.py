@@ -96,11 +96,14 @@ def decode(latent: Latent) -> Images:
 def _render(run: NodeRun, model: Any, recipe: Recipe, latent: Latent, denoise: Any) -> Latent:
     style = model.style if isinstance(model, Model) else "unknown"
     recipe = replace(recipe, style=style)
-    if not run.memory.is_loaded(style):
-        run.memory.reserve(style, 0)
-        run.pace.load_model()
-    run.memory.reserve(style, latent.width * latent.height * latent.count)
-    run.pace.work(recipe.steps, lambda step: _preview(recipe, latent, step / recipe.steps))
+    name = model.name if isinstance(model, Model) else style
+    if name not in run.memory.loaded:
+        run.pace.load_model(name)
+    run.memory.reserve(name, latent.width * latent.height * latent.count)
+    try:
+        run.pace.work(recipe.steps, lambda step: _preview(recipe, latent, step / recipe.steps))
+    finally:
+        run.memory.release()
     strength = float(denoise) if latent.base is not None else 1.0
     return replace(latent, recipe=recipe, strength=strength)
 
