@@ -81,12 +81,8 @@ def pick_items(session: Session, batch_id: str, picks: Sequence[Pick]) -> None:
         elif each.problem:
             _fail(session, each.job_id, Failure(FailureClass.INVALID, each.problem))
         else:
-            needs = needs_of(each)
-            facts = {
-                "inputs": json_text(each.inputs),
-                "template_hash": each.template.hash,
-                "needs": needs and needs.key,
-            }
+            needs = needs_of_template(each.template, each.inputs).key
+            facts = {"inputs": json_text(each.inputs), "template_hash": each.template.hash, "needs": needs}
             session.run("pick_item", id=each.job_id, file_path=each.file_path, **facts)
     session.run("complete_empty", id=batch_id)
 
