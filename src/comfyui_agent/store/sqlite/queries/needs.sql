@@ -14,7 +14,7 @@ SELECT key, workflow, model_set, models, classes, pixels, memory_over FROM needs
 -- Rows that were made by hand, or before needs were known.
 SELECT id, template_hash, workflow_id, inputs FROM jobs INDEXED BY idx_jobs_sets
 WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
-    AND coalesce(priority, -2147483649) = :priority AND coalesce(needs, '') = ''
+    AND max(coalesce(priority, -1e18), -1e18) = :priority AND coalesce(needs, '') = ''
 ORDER BY id LIMIT :most;
 
 -- name: set_needs
