@@ -15,7 +15,7 @@ from rich.text import Text
 
 from comfyui_agent.cli.invocation import SHARED, USAGE, USUAL, Invocation, show_errors, with_options
 from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
-from comfyui_agent.cli.workspace import SHORT_WAIT, opened, workspace_at
+from comfyui_agent.cli.workspace import SHORT_WAIT, opened, servers_of, workspace_at
 from comfyui_agent.comfy.address import NoServer, Unnamed, address_of, find_server
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.badges import SERVER_MARKS
@@ -155,7 +155,7 @@ def _sentence(changed: ChangedServer) -> str:
 
 
 async def _show(call: Invocation) -> None:
-    looks = asyncio.gather(*(look_at(url) for url in call.workspace.settings.comfyui.urls))
+    looks = asyncio.gather(*(look_at(url) for url in servers_of(call.workspace)))
     states, stuck = await _states_in(call.workspace)
     reports = [report.judged(states, stuck) for report in await looks]
     if call.as_json:

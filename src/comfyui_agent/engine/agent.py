@@ -25,8 +25,9 @@ from comfyui_agent.engine.server_states import ServerAlerts, ServerStates
 from comfyui_agent.engine.unowned_prompts import UnownedPrompts
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.fleet.fleet import Fleet
+from comfyui_agent.fleet.launch.supervisor import Supervisor
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.agent_lock import AgentLock
+from comfyui_agent.store.agent_lock import AgentLock, working
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
 from comfyui_agent.store.store import Store
 
@@ -66,6 +67,7 @@ class Agent:
     expiry: Expiry
     live: LiveFile
     idleness: Idleness
+    supervisor: Supervisor | None = None
     first_event: int = 0
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when failures are being counted, or the agent has ended."""
@@ -101,6 +103,8 @@ class Agent:
             self.is_ready.set()
             await self.fleet.start()
             self.store.on_change(self.signals.change.set)
+            if self.supervisor is not None:
+                await self._attempt("starting ComfyUI processes", self.supervisor.look)
             await self._look_at_servers()
             loops += [asyncio.create_task(work) for work in self._loops()]
             if until_idle:
@@ -122,6 +126,8 @@ class Agent:
         await self.lookup.stop()
         await self.recovery.stop()
         await self.unowned.stop()
+        if self.supervisor is not None and working(self.lock.folder) == [self.worker]:
+            await self._until(deadline, self.supervisor.leave())
         await self._until(deadline, self._release())
         self.live.remove()
         self.tail.close()
@@ -146,6 +152,7 @@ class Agent:
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         own = [self._recover(), self._check_changes(), self._dispatch(), self._show_live(), self._make_grids()]
+        own += [self._supervise(self.supervisor)] if self.supervisor is not None else []
         return [*own, self.leases.keep(), self.tail.follow(), self.expiry.watch()]
 
     async def _dispatch(self) -> None:
@@ -200,6 +207,11 @@ class Agent:
         while True:
             await self.live.show(self.runs)
             await self.clock.sleep(LIVE_SECONDS)
+
+    async def _supervise(self, supervisor: Supervisor) -> None:
+        while True:
+            await self._attempt("looking at ComfyUI processes", supervisor.look)
+            await supervisor.pause()
 
     async def _make_grids(self) -> None:
         while True:

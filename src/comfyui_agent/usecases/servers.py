@@ -10,6 +10,7 @@ from comfyui_agent.comfy.address import address_of, name_of
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.server_states import ServerState
+from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor
@@ -41,7 +42,7 @@ async def known_servers(store: Store, workspace: Workspace) -> list[str]:
 
     ValueError if the address of a configured one is none.
     """
-    configured = [address_of(url) for url in workspace.settings.comfyui.urls]
+    configured = [address_of(url) for url in server_urls(workspace)]
     out_of_work = [each.server for each in await store.run(ops.servers_out_of_work)]
     at_work = [attempt.server for attempt in await store.run(ops.open_attempts) if attempt.server]
     return list(dict.fromkeys([*configured, *out_of_work, *at_work]))

@@ -58,7 +58,9 @@ def test_other_workflows_with_the_same_models_are_one_set() -> None:
 
 
 def test_a_graph_without_models_has_the_empty_set() -> None:
-    found = needs_of_template(Template.of({"1": {"class_type": "EmptyImage", "inputs": {"width": 64, "height": 64}}}), {})
+    found = needs_of_template(
+        Template.of({"1": {"class_type": "EmptyImage", "inputs": {"width": 64, "height": 64}}}), {}
+    )
     assert (found.model_set, found.pixels, model_names(found.models)) == ("", 4096, "no model")
 
 
