@@ -31,6 +31,7 @@ from comfyui_agent.engine.sender import Sender
 from comfyui_agent.engine.server_inputs import ServerInputs
 from comfyui_agent.engine.server_states import ServerAlerts, ServerStates
 from comfyui_agent.engine.settlement import Settlement
+from comfyui_agent.engine.tuner import Tuner
 from comfyui_agent.engine.unowned_prompts import UnownedPrompts
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
@@ -76,10 +77,11 @@ def make_agent(
     routing = Routing(fleet, clock, settings.routing.stay_seconds, patience.failover)
     lookup = NeedsLookup(store, routing, fleet, builder, signals, clock)
     sender = Sender(recorder, fleet, builder, inputs, clock, settings.ui.previews)
-    supervisor = None
+    supervisor = tuner = None
     if settings.comfyui.launch and only is None:
         slots = slots_here(workspace)
         supervisor = Supervisor(slots, workspace, fleet, store, clock, recorder.note, launch_limits)
+        tuner = Tuner(supervisor, fleet, store, clock, recorder.note, workspace.processes)
     settlement = Settlement(recorder, fleet, routing, policy, clock, chance, collector.remove)
     if supervisor is not None:
         settlement = replace(settlement, report_lost_context=supervisor.report_lost_context)
@@ -116,6 +118,7 @@ def make_agent(
         live=LiveFile(workspace.locks, lock.worker),
         idleness=Idleness(store, states, clock, lock.worker, only, patience.failover),
         supervisor=supervisor,
+        tuner=tuner,
     )
 
 

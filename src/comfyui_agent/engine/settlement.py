@@ -176,6 +176,7 @@ class Settlement:
 
         It gets nothing new meanwhile.
         """
+        server.oom_failures += 1
         server.freeing.add(leased.prompt_id)
         try:
             await self.clock.wait_while(lambda: server.is_rendering_ours, FREE_SECONDS)

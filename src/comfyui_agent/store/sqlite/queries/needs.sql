@@ -40,6 +40,10 @@ ON CONFLICT (needs, server) DO UPDATE SET
 SELECT timings.needs, server, runs, seconds, loads, cold_seconds, model_set
 FROM timings JOIN needs ON needs.key = timings.needs;
 
+-- name: renders_at
+SELECT needs, sum(runs + loads) AS renders, avg(coalesce(seconds, cold_seconds)) AS seconds FROM timings
+WHERE server IN (SELECT value FROM json_each(:servers)) GROUP BY needs;
+
 -- name: server_sets
 SELECT server_sets.server, server_sets.model_set, since, loads, stays, overtakes, models
 FROM server_sets LEFT JOIN needs ON needs.key = server_sets.needs;
