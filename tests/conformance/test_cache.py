@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.graphs import failing, fresh_prefix, node, picture
+from support.graphs import checkpoint_name, failing, fresh_prefix, node, picture
 from support.pictures import form, png
 from support.wire import Graph, Wire
 
@@ -50,6 +50,15 @@ async def test_only_the_last_prompt_is_remembered(wire: Wire) -> None:
     assert cached(again) == []
     assert file_name(first).endswith("_00001_.png")
     assert file_name(again).endswith("_00002_.png")
+
+
+async def test_a_model_is_loaded_again_after_a_prompt_that_does_not_use_it(wire: Wire) -> None:
+    loader = node("CheckpointLoaderSimple", ckpt_name=await checkpoint_name(wire))
+    graph: Graph = {"1": loader, "2": node("PreviewAny", source=["1", 0])}
+    await wire.run(graph)
+    assert "1" in cached(await wire.run(graph))
+    await wire.run(picture())
+    assert cached(await wire.run(graph)) == []
 
 
 async def test_node_ids_and_titles_do_not_matter(wire: Wire) -> None:

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 import apsw
 
 from comfyui_agent.clock import Clock
-from comfyui_agent.comfy.answers import Freed, QueuedPrompt, QueueView
+from comfyui_agent.comfy.answers import Device, Freed, QueuedPrompt, QueueView, SystemStats
 from comfyui_agent.comfy.cancellation import Cancellation
 from comfyui_agent.comfy.content import FileKind
+from comfyui_agent.comfy.definitions import NodeFacts
 from comfyui_agent.comfy.downloads import StagedFile
 from comfyui_agent.comfy.errors import ServerLost, Unreachable
 from comfyui_agent.comfy.outcomes import Failed, Outcome, Succeeded
@@ -129,15 +130,47 @@ class MemoryDriver:
         self.database.close()
 
 
+class FakeDefinitions:
+    """Node classes and models of a scripted server: it has everything, apart from what a test takes away."""
+
+    version = 0
+
+    def __init__(self) -> None:
+        self.missing: set[str] = set()
+        self.models: set[str] | None = None
+        """All it has; None: any."""
+        self._known: set[str] = set()
+
+    def knows(self, class_type: str) -> bool:
+        return class_type in self._known
+
+    def facts(self, class_type: str) -> NodeFacts | None:
+        if class_type in self.missing:
+            return None
+        choices = {} if self.models is None else {"ckpt_name": frozenset(self.models)}
+        return NodeFacts(class_type == "SaveImage", choices)
+
+    def known_classes(self) -> list[str]:
+        return sorted(self._known)
+
+    async def learn(self, names: Collection[str], *, anew: bool = False) -> None:
+        self._known |= set(names)
+        self.version += anew
+
+
 class FakeComfy:
     """One scripted server: client, probe and the server itself. It runs one prompt at a time, when it is told to."""
 
     websocket_is_open = True
     queue_seen = None
-    definitions: Any = None
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
+        self.definitions: Any = FakeDefinitions()
+        self.memory = 24 * 1024**3
+        self.load_seconds = 5.0
+        """How much longer the first prompt with another checkpoint takes."""
+        self._loaded = ""
         self._clock = clock
         self.is_up = True
         self.obeys = True
@@ -208,6 +241,11 @@ class FakeComfy:
             return Cancellation.INTERRUPTED
         return Cancellation.REMOVED
 
+    async def system_stats(self) -> SystemStats:
+        self._ask()
+        device = Device("fake", "cuda", self.memory, self.memory)
+        return SystemStats("0.7.0", "3", "2", "posix", 1, 1, (device,))
+
     async def free(self, *, wanted: int | None = None, timeout: float = 30.0) -> Freed:  # noqa: ARG002
         self._ask()
         self.frees += 1
@@ -237,7 +275,11 @@ class FakeComfy:
     def finish(self) -> None:
         """The running prompt ends with a picture."""
         files = (ResultFile("9", f"{self.running}.png", "", "output"),)
-        self._end(Succeeded(self.running, Results(files), started_at=0.0, ended_at=1.0))
+        graph = watch.graph if (watch := self._watches.get(self.running)) else None
+        model = str(((graph or {}).get("4") or {}).get("inputs", {}).get("ckpt_name", ""))
+        seconds = 1.0 + (self.load_seconds if model != self._loaded else 0.0)
+        self._loaded = model
+        self._end(Succeeded(self.running, Results(files), started_at=0.0, ended_at=seconds))
 
     def fail(self, kind: FailureClass, message: str = "boom") -> None:
         self._end(Failed(self.running, Failure(kind, message, server=self.name, prompt_id=self.running)))
@@ -301,8 +343,9 @@ class Room:
     def comfy(self) -> FakeComfy:
         return next(iter(self.servers.values()))
 
-    async def submit(self, *names: str, **facts: Any) -> None:
-        template = Template.of(GRAPH)
+    async def submit(self, *names: str, model: str = "", **facts: Any) -> None:
+        loader = {"4": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": model}}} if model else {}
+        template = Template.of(GRAPH | loader)
         await self.store.run(ops.submit_jobs, [NewJob(name, "T2I", "w", template=template, **facts) for name in names])
 
     async def start(self, **options: Any) -> Agent:

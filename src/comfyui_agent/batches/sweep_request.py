@@ -16,8 +16,6 @@ from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.jobs import DEFAULT_PRIORITY
 
-AUTO = "auto"
-"""A value that E3 replaces with a suitable one of the server."""
 Definitions = Mapping[str, Sequence[Mapping[str, Any]]]
 """Node classes, and how each server that was asked defines them."""
 Keep = Callable[[Workflow, Mapping[str, Any]], dict[str, str]]

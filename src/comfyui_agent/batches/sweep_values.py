@@ -8,10 +8,11 @@ from typing import Any
 
 from comfyui_agent.batches.axes import BadSweep, CountedAxis
 from comfyui_agent.batches.members import Shared
-from comfyui_agent.batches.sweep_request import AUTO, Definitions, Keep, SweepRequest
+from comfyui_agent.batches.sweep_request import Definitions, Keep, SweepRequest
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.binding import TOKEN, Places, Recipe, Unbindable, bind
 from comfyui_agent.domain.combinations import Axis, Combinations, Mode
+from comfyui_agent.domain.needs import AUTO
 from comfyui_agent.domain.texts import bytes_of
 from comfyui_agent.domain.value_types import BadValue, first_fit, text_of, type_of
 from comfyui_agent.domain.values import DrawSeeds, Token

@@ -103,6 +103,10 @@ class Device:
     kind: str
     vram_total: int
     vram_free: int
+    reserved: int = 0
+    """Bytes that the server's process holds, in use or not."""
+    unloadable: int = 0
+    """Those in use, which come free when it unloads its models."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,15 @@ class SystemStats:
         """Free video memory of all devices, or free main memory if there is no device."""
         return sum(device.vram_free for device in self.devices) if self.devices else self.ram_free
 
+    @property
+    def reserved(self) -> int:
+        return max((device.reserved for device in self.devices), default=0)
+
+    @property
+    def capacity(self) -> int:
+        """The memory of the largest device that one prompt could have, if all models were unloaded."""
+        return max((device.vram_free + device.unloadable for device in self.devices), default=self.ram_free)
+
     @classmethod
     def read(cls, document: Any) -> SystemStats:
         stats = expect(dict, document, "the system stats")
@@ -139,11 +152,14 @@ class SystemStats:
 
 def _device(item: Any) -> Device:
     device = expect(dict, item, "a device")
+    reserved = int(number(device.get("torch_vram_total", 0), "torch_vram_total"))
     return Device(
         name=optional_text(device.get("name")),
         kind=optional_text(device.get("type")),
         vram_total=int(number(device.get("vram_total"), "vram_total")),
         vram_free=int(number(device.get("vram_free"), "vram_free")),
+        reserved=reserved,
+        unloadable=reserved - int(number(device.get("torch_vram_free", 0), "torch_vram_free")),
     )
 
 

@@ -135,6 +135,14 @@ class Comfy(_Section):
         return self.servers or (() if self.launch else (self.api_base_url,))
 
 
+class Routing(_Section):
+    """Which server gets which job. `stay_seconds: 0` keeps strictly to the order of ids."""
+
+    stay_seconds: Annotated[Number, Field(ge=0, le=24 * 3600)] = _setting(
+        120.0, "a number of seconds from 0 on, such as 120"
+    )
+
+
 class Database(_Section):
     url: str = _setting("", "the path of an SQLite file, such as sqlite:///database/comfyui_agent.db")
 
@@ -195,6 +203,7 @@ class Settings(_Section):
     )
     paths: Paths = _setting(Paths(), "a section with keys such as jobs_processing")
     comfyui: Comfy = _setting(Comfy(), "a section with keys such as api_base_url")
+    routing: Routing = _setting(Routing(), "a section with the key stay_seconds")
     database: Database = _setting(Database(), "a section with the key url")
     books: Books = _setting(Books(), "a section with keys such as retry_limit")
     ui: Ui = _setting(Ui(), "a section with keys such as port")

@@ -29,6 +29,7 @@ class EventName(TextEnum):
     SERVER_DRAINED = "server.drained"
     SERVER_STARTED = "server.started"
     SERVER_RESTARTED = "server.restarted"
+    SERVER_TUNED = "server.tuned"
     LOAD_STARTED = "load.started"
     LOAD_ENDED = "load.ended"
     ALERT_SERVER = "alert.server"

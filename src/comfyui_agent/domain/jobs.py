@@ -112,6 +112,8 @@ class Job:
     dismissed_at: str | None
     created_by: int | None
     lost_at: str | None
+    needs: str | None
+    """The key of what it needs of a server; None if that is not known yet."""
     is_shortened: bool = False
     """Whether large texts were cut, as in lists of jobs."""
 

@@ -36,12 +36,12 @@ def bytes_of(value: Any) -> int:
 def parsed(text: str | None) -> Any:
     """The value of a JSON column, or its text if it is not JSON."""
     try:
-        return None if text is None else json.loads(text, parse_constant=_reject_constant)
+        return None if text is None else json.loads(text, parse_constant=reject_constant)
     except (ValueError, RecursionError):
         return text
 
 
-def _reject_constant(name: str) -> Any:
+def reject_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 

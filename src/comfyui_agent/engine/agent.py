@@ -17,10 +17,12 @@ from comfyui_agent.engine.event_tail import EventTail
 from comfyui_agent.engine.idleness import Idleness
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.live_files import LiveFile
+from comfyui_agent.engine.needs_lookup import NeedsLookup
 from comfyui_agent.engine.recovery import Recovery
 from comfyui_agent.engine.run import Run
 from comfyui_agent.engine.runs import Runs, Signals
 from comfyui_agent.engine.server_states import ServerAlerts, ServerStates
+from comfyui_agent.engine.tuner import Tuner
 from comfyui_agent.engine.unowned_prompts import UnownedPrompts
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.fleet.fleet import Fleet
@@ -39,6 +41,7 @@ CLOSING_SECONDS = 0.2
 CHECK_PAUSE = 0.2
 LEASE_PAUSE = 1.0
 GRID_SECONDS = 2.0
+TUNING_SECONDS = 2.0
 LIVE_SECONDS = 0.5
 FIRST_ANSWER_SECONDS = 3.0
 
@@ -56,6 +59,7 @@ class Agent:
     leases: Leases
     started: Runs
     dispatcher: Dispatcher
+    lookup: NeedsLookup
     recovery: Recovery
     unowned: UnownedPrompts
     alerts: ServerAlerts
@@ -66,6 +70,7 @@ class Agent:
     live: LiveFile
     idleness: Idleness
     supervisor: Supervisor | None = None
+    tuner: Tuner | None = None
     first_event: int = 0
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when failures are being counted, or the agent has ended."""
@@ -121,10 +126,13 @@ class Agent:
         await end_tasks(loops)
         await self.started.stop()
         await self.alerts.stop()
+        await self.lookup.stop()
         await self.recovery.stop()
         await self.unowned.stop()
         if self.supervisor is not None and working(self.lock.folder) == [self.worker]:
             await self._until(deadline, self.supervisor.leave())
+        if self.tuner is not None:
+            self.tuner.close()
         await self._until(deadline, self._release())
         self.live.remove()
         self.tail.close()
@@ -150,6 +158,7 @@ class Agent:
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         own = [self._recover(), self._check_changes(), self._dispatch(), self._show_live(), self._make_grids()]
         own += [self._supervise(self.supervisor)] if self.supervisor is not None else []
+        own += [self._tune(self.tuner)] if self.tuner is not None else []
         return [*own, self.leases.keep(), self.tail.follow(), self.expiry.watch()]
 
     async def _dispatch(self) -> None:
@@ -170,6 +179,7 @@ class Agent:
             await self.clock.sleep(RECOVERY_SECONDS)
             await self._look_at_leftovers()
             await self._look_at_servers()
+            await self._attempt("looking at what was measured", self.lookup.refresh)
 
     async def _check_changes(self) -> None:
         """After a change from outside: what was cancelled or reset is noticed at once."""
@@ -203,6 +213,11 @@ class Agent:
         while True:
             await self.live.show(self.runs)
             await self.clock.sleep(LIVE_SECONDS)
+
+    async def _tune(self, tuner: Tuner) -> None:
+        while True:
+            await self._attempt("measuring ComfyUI processes", tuner.look)
+            await self.clock.sleep(TUNING_SECONDS)
 
     async def _supervise(self, supervisor: Supervisor) -> None:
         while True:

@@ -61,6 +61,9 @@ class Collector:
     _no_room: dict[Path, set[int]] = field(default_factory=dict, init=False)
     """The jobs that wait until results can be kept in a folder."""
 
+    def __post_init__(self) -> None:
+        self._finished = FinishedFiles(self.store, self.workspace)
+
     async def collect(
         self, leased: Leased, server: FleetServer, outcome: Succeeded, *, check_server: Callable[[], None]
     ) -> None:
@@ -189,8 +192,7 @@ class Collector:
         await self.remove(strays)
         if leased.source is not None:
             source, _ = await self.store.run(ops.file_of_job, leased.lease.job_id)  # it may have been moved meanwhile
-            away = FinishedFiles(self.store, self.workspace)
-            await away.put_away(leased.lease.job_id, source or leased.source, leased.digest, leased.job_type)
+            await self._finished.put_away(leased.lease.job_id, source or leased.source, leased.digest, leased.job_type)
 
     async def remove(self, paths: Sequence[str]) -> None:
         """Remove files of ours that nothing refers to any more."""

@@ -21,6 +21,7 @@ from comfyui_agent.engine.event_tail import EventTail
 from comfyui_agent.engine.idleness import Idleness
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.live_files import LiveFile
+from comfyui_agent.engine.needs_lookup import NeedsLookup
 from comfyui_agent.engine.patience import PatienceLimits
 from comfyui_agent.engine.prompt_builder import PromptBuilder
 from comfyui_agent.engine.recorder import Recorder
@@ -31,6 +32,7 @@ from comfyui_agent.engine.sender import Sender
 from comfyui_agent.engine.server_inputs import ServerInputs
 from comfyui_agent.engine.server_states import ServerAlerts, ServerStates
 from comfyui_agent.engine.settlement import Settlement
+from comfyui_agent.engine.tuner import Tuner
 from comfyui_agent.engine.unowned_prompts import UnownedPrompts
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
@@ -38,6 +40,7 @@ from comfyui_agent.fleet.fleet import Connect, Fleet, connect_over_http
 from comfyui_agent.fleet.launch.lifecycle import LaunchLimits
 from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.fleet.launch.supervisor import NO_CARD, Supervisor, slots_here
+from comfyui_agent.fleet.routing import Routing
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
 
@@ -74,14 +77,17 @@ def make_agent(
     leases = Leases(store, recorder, clock, lock.worker, settings.lease_seconds)
     collector = Collector(store, workspace, leases, recorder, clock, lock.worker)
     builder = PromptBuilder(store, workspace)
+    routing = Routing(fleet, clock, settings.routing.stay_seconds, patience.failover)
+    lookup = NeedsLookup(store, routing, fleet, builder, signals, clock)
     sender = Sender(recorder, fleet, builder, inputs, clock, settings.ui.previews)
-    supervisor = None
+    supervisor = tuner = None
     if settings.comfyui.launch and only is None:
         slots = slots_here(workspace)
         if not slots:
             log.error(NO_CARD)
         supervisor = Supervisor(slots, workspace, fleet, store, clock, recorder.note, launch_limits)
-    settlement = Settlement(recorder, fleet, policy, clock, chance, collector.remove)
+        tuner = Tuner(supervisor, fleet, store, clock, recorder.note, workspace.processes)
+    settlement = Settlement(recorder, fleet, routing, policy, clock, chance, collector.remove)
     if supervisor is not None:
         settlement = replace(settlement, report_lost_context=supervisor.report_lost_context)
     parts = RunParts(fleet, sender, collector, settlement, recorder, patience, clock, signals.work.set)
@@ -91,6 +97,7 @@ def make_agent(
     alerts = ServerAlerts(recorder, recovery, signals, clock, inputs.forget)
     states = ServerStates(store, fleet, signals.work)
     grids = GridBuilder(store, workspace, recorder, lock, only)
+    inputs.on_forget = lookup.ask_again
     fleet.on_health, fleet.on_queue = alerts.see_health, unowned.see_queue
     bus.subscribe(grids.see_event)
     return Agent(
@@ -102,7 +109,10 @@ def make_agent(
         fleet=fleet,
         leases=leases,
         started=runs,
-        dispatcher=Dispatcher(store, fleet, runs, signals, clock, _lease_terms(settings, lock.worker, policy, only)),
+        dispatcher=Dispatcher(
+            store, fleet, runs, signals, clock, _lease_terms(settings, lock.worker, policy, only), routing, lookup
+        ),
+        lookup=lookup,
         recovery=recovery,
         unowned=unowned,
         alerts=alerts,
@@ -113,6 +123,7 @@ def make_agent(
         live=LiveFile(workspace.locks, lock.worker),
         idleness=Idleness(store, states, clock, lock.worker, only, patience.failover),
         supervisor=supervisor,
+        tuner=tuner,
     )
 
 

@@ -12,10 +12,22 @@ from comfyui_agent.engine.runs import Runs, Signals
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.leases import Route
 from comfyui_agent.store.operation import OperationRunner
 from comfyui_agent.store.records import Window
 
 BUSY_SECONDS = 0.05
+
+
+class Router(Protocol):
+    """What handing out work needs of the routing."""
+
+    def route(self, server: FleetServer, *, is_part: bool = False) -> Route: ...
+
+
+class Lookup(Protocol):
+    def begin(self) -> None:
+        """Look up what the last leases had to leave because nobody knows what it needs."""
 
 
 class ReadyServers(Protocol):
@@ -50,6 +62,8 @@ class Dispatcher:
     signals: Signals
     clock: Clock
     terms: LeaseTerms
+    routing: Router
+    lookup: Lookup
 
     async def hand_out(self) -> None:
         """Servers with room, least busy first. Idle ones get one job each before any gets its second."""
@@ -59,6 +73,7 @@ class Dispatcher:
             await self._lease_for(server, 1)
         for server in ready:
             await self._lease_for(server, server.most_open)
+        self.lookup.begin()
 
     async def wait(self) -> None:
         """Until something changes, a job in backoff is due, or the poll interval is over."""
@@ -85,6 +100,12 @@ class Dispatcher:
         )
         ids = [mint_prompt_id() for _ in range(room)]
         for leased in await self.store.run(
-            ops.lease_jobs, terms.worker, window, ids, terms.seconds, longest_backoff=terms.longest_backoff
+            ops.lease_jobs,
+            terms.worker,
+            window,
+            ids,
+            terms.seconds,
+            route=self.routing.route(server, is_part=terms.only is not None),
+            longest_backoff=terms.longest_backoff,
         ):
             await self.runs.start(leased, asked_at)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.comfy.definitions import choices_of
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.config.validation import Complaints
@@ -16,11 +17,11 @@ from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import fitting
 from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.needs import AUTO
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS
 from comfyui_agent.domain.prompts import NoSuchPlace, class_of
 from comfyui_agent.domain.server_states import STUCK_REMEDY, StuckPrompt
 from comfyui_agent.engine.intake.folder_scan import look
-from comfyui_agent.engine.server_inputs import AUTO, offered
 from comfyui_agent.engine.server_reports import look_at
 from comfyui_agent.store.integrity import Finding
 
@@ -141,7 +142,7 @@ async def _lacks(comfy: ComfyClient, workflow: Workflow) -> list[str]:
     values = {where: place.value for where, place in workflow.places.all.items()} | _bind_defaults(workflow)
     for where, value in values.items():
         place = workflow.places.all[where]
-        choices = offered(definitions.get(place.class_type), place.name)
+        choices = choices_of(definitions.get(place.class_type), place.name)
         if choices is None or not isinstance(value, str):
             continue
         if value == AUTO and AUTO not in choices:

@@ -13,12 +13,15 @@ from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.jobs import Template
+from comfyui_agent.domain.needs import Needs, needs_of_template
 from comfyui_agent.domain.node_classes import loads_from_outside
 from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, NoSuchPlace, avoiding_cache, inputs_of, place, saving_nodes
 from comfyui_agent.engine.collector import Unkeepable, expect_result
 from comfyui_agent.engine.result_names import stem_of
 from comfyui_agent.engine.server_inputs import uploads_of
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.needs import Described
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
 
@@ -78,7 +81,15 @@ class PromptBuilder:
         expected = None if node is None else frozenset({node})
         return BuiltPrompt(_saving_apart(graph, f"{folder}/{leased.prompt_id}"), expected, plain)
 
-    async def _graph(self, leased: Leased) -> tuple[Graph, dict[str, Any]]:
+    async def needs_of(self, job: Described) -> Needs | None:
+        """What a row needs that was made by hand. None if it cannot become a prompt."""
+        try:
+            graph, defaults = await self._graph(job)
+            return needs_of_template(Template.of(graph), {**defaults, **_values(job.inputs)})
+        except NotBuildable:
+            return None
+
+    async def _graph(self, leased: Leased | Described) -> tuple[Graph, dict[str, Any]]:
         key = leased.template_hash
         if key is None:
             return self._by_id(leased)
@@ -91,7 +102,7 @@ class PromptBuilder:
             self._templates[key] = template.graph()
         return self._templates[key], {}
 
-    def _by_id(self, leased: Leased) -> tuple[Graph, dict[str, Any]]:
+    def _by_id(self, leased: Leased | Described) -> tuple[Graph, dict[str, Any]]:
         """A row made by hand names its workflow only: the template with its defaults. What is required has to be there,
         as a default or by its place."""
         trouble = ""

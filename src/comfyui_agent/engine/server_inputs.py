@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from comfyui_agent.clock import Clock
+from comfyui_agent.comfy.definitions import choices_of
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.needs import AUTO
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, place
 from comfyui_agent.domain.texts import nearest
-from comfyui_agent.domain.value_types import declaration_of
 from comfyui_agent.fleet.server import FleetServer
 
-AUTO = "auto"
 REMEMBERED_SECONDS = 60.0
 MOST_REMEMBERED = 10_000
 FOLDER = "e3_inputs"
@@ -42,6 +41,8 @@ class ServerInputs:
         self._uploaded: dict[tuple[str, str], str] = {}
         self._uploading: dict[tuple[str, str], asyncio.Lock] = {}
         self._offers: dict[tuple[str, str, str], tuple[float, list[str] | None]] = {}
+        self.on_forget: Callable[[str], None] = lambda _: None
+        """Called with a server that may have other models than before."""
 
     async def fit(self, graph: Graph, pictures: str | None, server: FleetServer) -> Graph:
         """The graph for this server. Unfit if it lacks something, ComfyError if it cannot be asked."""
@@ -59,6 +60,7 @@ class ServerInputs:
         """The server may have lost what it was given: give it again."""
         self._uploaded = {key: value for key, value in self._uploaded.items() if key[0] != server}
         self._offers = {key: value for key, value in self._offers.items() if key[0] != server}
+        self.on_forget(server)
 
     async def _upload(self, name: str, server: FleetServer) -> str:
         """What the server calls a kept input file, which is brought there once."""
@@ -78,7 +80,7 @@ class ServerInputs:
     async def remedy(self, server: FleetServer, class_type: str, name: str, value: str) -> str:
         """What may have been meant by a value that a server does not offer; empty if nothing is near it."""
         try:
-            choices = offered(await server.client.definitions.of(class_type), name)
+            choices = choices_of(await server.client.definitions.of(class_type), name)
         except ComfyError:
             return ""
         near = nearest(value, choices or ())
@@ -89,7 +91,7 @@ class ServerInputs:
         key = server.name, class_type, name
         known = self._offers.get(key)
         if known is None or self._clock.now() - known[0] > REMEMBERED_SECONDS:
-            known = self._clock.now(), offered(await server.client.definitions.of(class_type), name)
+            known = self._clock.now(), choices_of(await server.client.definitions.of(class_type), name)
             self._offers[key] = known
         try:
             return first_model(known[1])
@@ -112,13 +114,6 @@ def first_model(choices: list[str] | None) -> str | None:
     if not models:
         raise LookupError("no model is offered")
     return models[0]
-
-
-def offered(definition: Mapping[str, Any] | None, name: str) -> list[str] | None:
-    """The choices of an input, by the definition of its node; None if it is no list of choices."""
-    declared, options = declaration_of(definition, name)
-    choices = options.get("options") if declared == "COMBO" else declared
-    return [choice for choice in choices if isinstance(choice, str)] if isinstance(choices, list) else None
 
 
 def uploads_of(text: str | None) -> dict[str, str]:

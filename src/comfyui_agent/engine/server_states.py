@@ -124,6 +124,7 @@ class ServerAlerts:
                     self._note(Event(EventName.SERVER_UP, server=server.name))
             case Health.DOWN:
                 self._note(Event(EventName.SERVER_DOWN, server=server.name, message=server.reason))
+                self._tasks.start(self.recorder.write(ops.forget_set, server.name))
                 count = server.report_loss()
                 if count:
                     message = f"gone with {count} of our prompts: {server.reason}"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -11,8 +14,10 @@ from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.needs import KnownNeeds
 from comfyui_agent.domain.retry_policy import GiveUp, Retry, RetryPolicy, decide
 from comfyui_agent.engine.recorder import Recorder
+from comfyui_agent.fleet.routing import gigabytes
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased
@@ -20,6 +25,8 @@ from comfyui_agent.store.records import Leased
 log = logging.getLogger(__name__)
 
 FREE_SECONDS = 30.0
+ASKED_FOR = re.compile(r"(?:Tried to allocate|Requested\s*:)\s*([0-9.]+ [KMG]iB)")
+"""How PyTorch says what it could not have."""
 
 
 class Alternatives(Protocol):
@@ -30,12 +37,27 @@ class Alternatives(Protocol):
     def is_alternative_to(self, server: FleetServer, besides: Collection[str] = ()) -> bool: ...
 
 
+class Capacities(Protocol):
+    """What settling needs of the routing."""
+
+    def find(self, key: str | None) -> KnownNeeds | None: ...
+
+    def know(self, found: Iterable[KnownNeeds]) -> None: ...
+
+    def bigger_servers(self, known: KnownNeeds) -> list[FleetServer]: ...
+
+    def employed(self) -> list[FleetServer]: ...
+
+    def where_it_was_looked_for(self, key: str | None) -> str: ...
+
+
 @dataclass(frozen=True)
 class Settlement:
     """Records how runs end. Every record needs the lease."""
 
     recorder: Recorder
     fleet: Alternatives
+    routing: Capacities
     policy: RetryPolicy
     clock: Clock
     chance: Callable[[], float]
@@ -77,12 +99,17 @@ class Settlement:
             chance=self.chance(),
             by_choice=failure.by_choice,
         )
-        if isinstance(decision, Retry):
+        is_too_small = failure.kind is FailureClass.OOM and leased.last_failure == FailureClass.OOM.value
+        if is_too_small and isinstance(decision, Retry):
             # Memory was short here again after it had been freed.
-            is_oom_again = failure.kind is FailureClass.OOM and leased.tally.retries_attempted > 0
-            is_too_small = is_oom_again and self.fleet.is_alternative_to(server, leased.avoids)
-            await self._requeue(leased, failure, decision, avoid_server=is_too_small)
+            failure, is_final = await self._outgrow(leased, server, failure)
+            decision = GiveUp(FailureClass.OOM) if is_final else decision
+        if isinstance(decision, Retry):
+            is_left_behind = is_too_small and self.fleet.is_alternative_to(server, leased.avoids)
+            await self._requeue(leased, failure, decision, avoid_server=is_left_behind)
             return
+        if lacks and (missing := self.routing.where_it_was_looked_for(leased.needs)):
+            failure = replace(failure, message=f"{failure.message} ({missing})")
         if decision.kind is FailureClass.POISON:
             times = leased.tally.strikes + 1
             message = f"its server died {times} times while it ran; not tried again. The last time: {failure.message}"
@@ -120,11 +147,36 @@ class Settlement:
         log.info("%s: %s: %s", leased.config_name, failure.kind, failure.message)
         await self.recorder.write(ops.requeue_job, leased.lease, failure, retry, avoid_server=avoid_server)
 
+    async def _outgrow(self, leased: Leased, server: FleetServer, failure: Failure) -> tuple[Failure, bool]:
+        """Note that jobs like this one need more memory than this server has: later ones begin at a bigger one.
+
+        Returns the failure, and whether it is final because no server has more.
+        """
+        known = self.routing.find(leased.needs)
+        if known is None:
+            return failure, False
+        await asyncio.gather(*(_measure(each) for each in self.routing.employed()))
+        if server.capacity is None:
+            return failure, False
+        known = replace(known, memory_over=max(known.memory_over or 0, server.capacity))
+        self.routing.know([known])
+        await self.recorder.write(ops.raise_memory, known.needs.key, server.capacity)
+        if self.routing.bigger_servers(known):
+            return failure, False
+        there = ", ".join(
+            f"{each.name.partition('://')[2]} {gigabytes(each.capacity)}" for each in self.routing.employed()
+        )
+        asked = ASKED_FOR.search(failure.message)
+        needed = f"{asked[1]} at once, " if asked else ""
+        message = f"{failure.message}: it needs {needed}more than {gigabytes(known.memory_over)}, and there is {there}"
+        return replace(failure, message=message), True
+
     async def _free_memory(self, leased: Leased, server: FleetServer) -> None:
         """Make the server unload its models once it renders nothing else of ours, and see that memory came free.
 
         It gets nothing new meanwhile.
         """
+        server.oom_failures += 1
         server.freeing.add(leased.prompt_id)
         try:
             await self.clock.wait_while(lambda: server.is_rendering_ours, FREE_SECONDS)
@@ -136,3 +188,10 @@ class Settlement:
             server.freeing.discard(leased.prompt_id)
         if problem:
             await self.alert(leased, server, EventName.ALERT_MEMORY, problem)
+
+
+async def _measure(server: FleetServer) -> None:
+    """See how much memory one prompt could have at a server now."""
+    if server.answers:
+        with contextlib.suppress(ComfyError):
+            server.capacity = (await server.client.system_stats()).capacity

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from comfyui_agent.clock import Clock
-from comfyui_agent.comfy.answers import Freed, QueueView
+from comfyui_agent.comfy.answers import Freed, QueueView, SystemStats
 from comfyui_agent.comfy.cancellation import Cancellation
 from comfyui_agent.comfy.definitions import NodeDefinitions
 from comfyui_agent.comfy.downloads import StagedFile
@@ -77,6 +77,8 @@ class ServerClient(AbstractAsyncContextManager[Any], Protocol):
 
     async def cancel(self, prompt_id: str, timeout: float = 30.0, *, interrupt: bool = True) -> Cancellation: ...
 
+    async def system_stats(self) -> SystemStats: ...
+
     async def free(self, *, wanted: int | None = None, timeout: float = 30.0) -> Freed: ...
 
     async def download(self, result: ResultFile, folder: Path, *, owner: str = "") -> StagedFile: ...
@@ -122,6 +124,11 @@ class FleetServer:
         """Prompts that do not end: the server is set aside until they are gone."""
         self.freeing: set[str] = set()
         """Prompts that were short of memory here, and whose runs wait to free it. It gets nothing new meanwhile."""
+        self.capacity: int | None = None
+        """Bytes of memory that one prompt could have there; None until it was asked."""
+        self.oom_failures = 0
+        self.unreadable_until = 0.0
+        """It did not say what it has, and is not asked before. It may be given anything meanwhile."""
         self._paused_until = 0.0
         self._failures_in_a_row = 0
         self._failed_probes = 0

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.comfy.definitions import choices_of
 from comfyui_agent.config.workflows import Workflow, read_template
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Unbindable, bind
+from comfyui_agent.domain.needs import AUTO
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS, takes_file
 from comfyui_agent.domain.prompts import (
     SAVES_UNDER,
@@ -28,7 +30,7 @@ from comfyui_agent.domain.prompts import (
     saving_nodes,
 )
 from comfyui_agent.engine.intake.input_files import InputFiles, Unusable
-from comfyui_agent.engine.server_inputs import AUTO, FOLDER, first_model, offered
+from comfyui_agent.engine.server_inputs import FOLDER, first_model
 from comfyui_agent.lab.reports.environment import WorkflowFacts
 
 SEED_INPUTS = ("seed", "noise_seed")
@@ -180,7 +182,7 @@ def _models(payload: Payload, node_id: str, definition: Mapping[str, Any], serve
     for name, value in inputs_of(payload.graph, node_id).items():
         if value not in (AUTO, MODEL):
             continue
-        choices = offered(definition, name)
+        choices = choices_of(definition, name)
         if choices is not None and value in choices:
             continue
         try:

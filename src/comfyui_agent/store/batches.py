@@ -17,7 +17,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.errors import BatchTaken
 from comfyui_agent.store.event_log import add_event
-from comfyui_agent.store.job_commands import facts_of, keep_templates, submit_jobs
+from comfyui_agent.store.job_commands import facts_of, keep_workflows, submit_jobs
 from comfyui_agent.store.operation import Operation, OperationKind, command, query, statement, transition
 from comfyui_agent.store.port import Row, Session
 from comfyui_agent.store.rows import record, text
@@ -195,7 +195,7 @@ def resubmit_jobs(
             continue
         resubmitted.append(job_id)
         if changed is not None:
-            keep_templates(session, [changed.template])
+            keep_workflows(session, [changed])
             session.run("change_job", **facts_of(changed) | {"id": job_id, "inputs": json_text(changed.inputs)})
         session.run("withdraw_attempts", job_id=job_id)
     return resubmitted

@@ -10,10 +10,11 @@ from comfyui_agent.domain.bursts import Item, ItemRequest, ItemStatus, Pick
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.needs import needs_of_template
 from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.batches import resubmit_jobs
 from comfyui_agent.store.event_log import note_ending
-from comfyui_agent.store.job_commands import keep_templates
+from comfyui_agent.store.job_commands import keep_workflows
 from comfyui_agent.store.operation import query, transition
 from comfyui_agent.store.outcomes import LONGEST_TRACE
 from comfyui_agent.store.port import Row, Session
@@ -73,14 +74,15 @@ def _fail(session: Session, job_id: JobId, failure: Failure) -> None:
 @transition
 def pick_items(session: Session, batch_id: str, picks: Sequence[Pick]) -> None:
     """Make items part of this burst. An item that cannot be rendered fails."""
-    keep_templates(session, (each.template for each in picks))
+    keep_workflows(session, picks)
     for each in picks:
         if each.is_at_server:
             session.run("place_item", id=each.job_id, file_path=each.file_path)
         elif each.problem:
             _fail(session, each.job_id, Failure(FailureClass.INVALID, each.problem))
         else:
-            facts = {"inputs": json_text(each.inputs), "template_hash": each.template.hash}
+            needs = needs_of_template(each.template, each.inputs).key
+            facts = {"inputs": json_text(each.inputs), "template_hash": each.template.hash, "needs": needs}
             session.run("pick_item", id=each.job_id, file_path=each.file_path, **facts)
     session.run("complete_empty", id=batch_id)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.jobs import JobId, NewJob, Template
+from comfyui_agent.domain.jobs import JobId, NewJob
+from comfyui_agent.domain.needs import Needs, Rendering, needs_of
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.event_log import note_ending
 from comfyui_agent.store.operation import command
@@ -18,7 +19,7 @@ from comfyui_agent.store.port import Session
 @command
 def submit_jobs(session: Session, jobs: Sequence[NewJob], *, are_told: bool = True) -> list[JobId | None]:
     """Accept jobs, all or none, and record that unless the caller does. Returns ids, None for a name that is taken."""
-    keep_templates(session, (job.template for job in jobs))
+    keep_workflows(session, jobs)
     rows = session.rows("insert_jobs", jobs=json_text([facts_of(job) for job in jobs]))
     ids = {row["config_name"]: JobId(row["id"]) for row in rows}
     if are_told:
@@ -35,12 +36,23 @@ def facts_of(job: NewJob) -> dict[str, Any]:
         "inputs": json_text(job.inputs) if job.inputs else None,
         "pictures": json_text(job.pictures) if job.pictures else None,
         "reserved": 1 if job.reserved else None,
+        "needs": needs.key if (needs := needs_of(job)) else None,
     }
 
 
-def keep_templates(session: Session, templates: Iterable[Template | None]) -> None:
-    for template in {each.hash: each for each in templates if each is not None}.values():
-        session.run("keep_template", hash=template.hash, graph=template.text)
+def keep_workflows(session: Session, jobs: Iterable[Rendering]) -> None:
+    """Store the templates of jobs and what they need, each once."""
+    templates: dict[str, str] = {}
+    needs: dict[str, Needs] = {}
+    for job in jobs:
+        if job.template is not None:
+            templates[job.template.hash] = job.template.text
+        if (found := needs_of(job)) is not None:
+            needs[found.key] = found
+    for key, text in templates.items():
+        session.run("keep_template", hash=key, graph=text)
+    for each in needs.values():
+        session.run("keep_needs", **each.as_row())
 
 
 @command

@@ -16,7 +16,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.event_log import add_event, note_ending
 from comfyui_agent.store.grids import holder_of
-from comfyui_agent.store.job_commands import facts_of, keep_templates
+from comfyui_agent.store.job_commands import facts_of, keep_workflows
 from comfyui_agent.store.operation import Operation, command, query, statement, transition
 from comfyui_agent.store.outcomes import LONGEST_TRACE
 from comfyui_agent.store.port import Session
@@ -49,7 +49,7 @@ def file_jobs(session: Session, files: Sequence[ReadFile]) -> list[Disposition]:
         elif row is not None:
             _change(session, row, verdict, filed)
         dispositions.append(Disposition(verdict, _reason(verdict, filed, row), row.source if row else None))
-    keep_templates(session, (filed.job.template for filed in new))
+    keep_workflows(session, (filed.job for filed in new))
     rows = session.rows("insert_jobs", jobs=json_text([_facts(filed) for filed in new]))
     ids = {row["config_name"]: JobId(row["id"]) for row in rows}
     _note(session, [(ids[filed.job.config_name], filed) for filed in new])
@@ -115,7 +115,7 @@ def holder_of_path(session: Session, path: str, *, besides: str = "") -> str | N
 def _change(session: Session, row: KnownJob, verdict: FileVerdict, filed: ReadFile) -> None:
     match verdict:
         case FileVerdict.UPDATED | FileVerdict.RESUBMITTED:
-            keep_templates(session, [filed.job.template])
+            keep_workflows(session, [filed.job])
             _note(session, [(row.id, filed)])
             session.run("renew_job", id=row.id, job=json_text(_facts(filed)))
             session.run("withdraw_attempts", job_id=row.id)

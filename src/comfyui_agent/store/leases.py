@@ -1,13 +1,15 @@
-"""Leases: which worker runs which job. Given by priority and age, kept by heartbeats."""
+"""Leases: which worker runs which job. Given by priority and route, kept by heartbeats."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from comfyui_agent.domain.jobs import AttemptId, JobId
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retry_policy import Tally
+from comfyui_agent.domain.routing import Choice, Decline, Head, ServerSet, choose
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.operation import Operation, query, statement, transition
 from comfyui_agent.store.port import Row, Session
@@ -15,6 +17,40 @@ from comfyui_agent.store.records import Lease, Leased, Window
 from comfyui_agent.store.rows import record, text
 
 LONGEST_BACKOFF = 24 * 3600.0
+BEFORE_ALL = -2e18
+"""Comes before every priority. In the order of leases, NULL and whatever is below -1e18 count as -1e18."""
+
+
+class Route(Protocol):
+    """Chooses what one server is given next. It is called inside the transaction of a lease."""
+
+    def choose(self, priority: Any, waiting: Sequence[Head], state: ServerSet, queue: Queue) -> Choice | Decline | None:
+        """Choose among the first waiting jobs of each needs in one priority. None: the server can run none of them."""
+
+
+class ById:
+    """Every server can run every job: the oldest is next."""
+
+    def choose(self, priority: Any, waiting: Sequence[Head], state: ServerSet, queue: Queue) -> Choice | Decline | None:  # noqa: ARG002
+        return choose(waiting, state, 0.0)
+
+
+@dataclass(frozen=True)
+class Queue:
+    """What else a route may ask about the queue."""
+
+    session: Session
+    server: str
+    batch_id: str | None = None
+
+    def sets_elsewhere(self) -> dict[str, str]:
+        """The model sets that other servers work on now."""
+        return {row["server"]: row["model_set"] for row in self.session.rows("sets_elsewhere", server=self.server)}
+
+    def count(self, priority: Any, needs: str, most: int) -> int:
+        """How many jobs of a priority wait with these needs, counted up to `most`."""
+        found: int = self.session.value("count_of_set", priority=priority, needs=needs, most=most)
+        return found
 
 
 @transition
@@ -25,6 +61,7 @@ def lease_jobs(
     prompt_ids: Sequence[PromptId],
     seconds: float,
     *,
+    route: Route | None = None,
     longest_backoff: float = LONGEST_BACKOFF,
 ) -> list[Leased]:
     """Lease the next jobs for a server, as many as its window has room for and prompt ids are given.
@@ -41,30 +78,81 @@ def lease_jobs(
     ids = prompt_ids[: max(least, window.size - load["open"])]
     if not ids or load["suspects"] or load["is_out_of_work"]:
         return []
-    query = "next_jobs" if window.batch_id is None else "next_jobs_of_batch"
-    leased: list[Leased] = []
-    while len(leased) < len(ids):
-        for row in session.rows(query, **vars(window), most=len(ids) - len(leased)):
-            if row["strikes"] and (load["open"] or leased):
-                return leased
-            if row["is_serial"] and session.one("turn_is_taken", batch_id=row["batch_id"], server=window.server):
+    return _Leasing(session, worker, window, route or ById(), seconds, has_runs=load["open"] > 0).lease(ids)
+
+
+@dataclass
+class _Leasing:
+    """One lease: jobs are taken priority by priority, as the route chooses."""
+
+    session: Session
+    worker: str
+    window: Window
+    route: Route
+    seconds: float
+    has_runs: bool
+
+    def lease(self, ids: Sequence[PromptId]) -> list[Leased]:
+        leased: list[Leased] = []
+        queue = Queue(self.session, self.window.server, self.window.batch_id)
+        after: Any = BEFORE_ALL
+        while len(leased) < len(ids):
+            priority, waiting = self._heads(after)
+            if not waiting:
+                break
+            choice = self.route.choose(priority, waiting, self._state(), queue)
+            if choice is None:
+                after = priority
+                continue
+            if choice.oldest is not None:
+                self.session.run("note_overtaken", server=self.window.server, job_id=choice.oldest)
+            if isinstance(choice, Decline):
+                break
+            if not self._take_chosen(priority, choice, ids, leased):
+                break
+        return leased
+
+    def _heads(self, after: Any) -> tuple[Any, list[Head]]:
+        """The next priority, and its first waiting job of each needs."""
+        query = "heads_of_queue" if self.window.batch_id is None else "heads_of_batch"
+        rows = self.session.rows(query, **vars(self.window), after=after)
+        return rows[0]["priority"] if rows else None, [Head(row["id"], row["needs"]) for row in rows]
+
+    def _state(self) -> ServerSet:
+        row = self.session.one("server_set", server=self.window.server)
+        return ServerSet() if row is None else record(ServerSet, row)
+
+    def _take_chosen(self, priority: Any, choice: Choice, ids: Sequence[PromptId], leased: list[Leased]) -> bool:
+        """Take what was chosen, as far as it is one after another. Returns whether there may be more."""
+        session, server, taken = self.session, self.window.server, 0
+        query = "next_jobs" if self.window.batch_id is None else "next_jobs_of_batch"
+        wanted = {"priority": priority, "needs": choice.needs, "below": choice.below}
+        for row in session.rows(query, **vars(self.window), **wanted, most=len(ids) - len(leased)):
+            if row["strikes"] and (self.has_runs or leased):
+                return False
+            if row["is_serial"] and session.one("turn_is_taken", batch_id=row["batch_id"], server=server):
                 session.run("hold_for_turn", batch_id=row["batch_id"])
-                break  # look again, without the other members of that batch
+                return True  # look again, without the other members of that batch
             if row["is_lost"] and session.value("leave_server", id=row["id"]):
                 session.run("strike_job", id=row["id"])  # executed there, it may have brought that server down
-            leased.append(_take(session, row["id"], worker, window.server, ids[len(leased)], seconds))
+            overtakes = choice.oldest is not None
+            is_load = session.run("note_set", server=server, model_set=choice.model_set, needs=choice.needs) > 0
+            if overtakes:
+                session.run("count_overtake", server=server, is_stay=not is_load)
+            leased.append(_take(session, row["id"], self.worker, server, ids[len(leased)], self.seconds, is_load))
+            taken += 1
             if row["strikes"]:
-                return leased
-        else:
-            break
-    return leased
+                return False
+        return taken > 0
 
 
-def _take(session: Session, job_id: int, worker: str, server: str, prompt_id: PromptId, seconds: float) -> Leased:
+def _take(
+    session: Session, job_id: int, worker: str, server: str, prompt_id: PromptId, seconds: float, is_load: bool
+) -> Leased:
     run = {"server": server, "prompt_id": prompt_id, "worker": worker}
     job = session.one("take_job", id=job_id, seconds=seconds, **run)
     assert job is not None
-    attempt_id = session.value("open_attempt", job_id=job_id, number=job["run_count"], **run)
+    attempt_id = session.value("open_attempt", job_id=job_id, number=job["run_count"], is_load=is_load, **run)
     session.run("note_started", job_id=job_id)
     return leased_from(job, attempt_id)
 

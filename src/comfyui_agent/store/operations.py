@@ -13,6 +13,7 @@ from comfyui_agent.store.job_pages import *
 from comfyui_agent.store.job_queries import *
 from comfyui_agent.store.leases import *
 from comfyui_agent.store.liveness import *
+from comfyui_agent.store.needs import *
 from comfyui_agent.store.outcomes import *
 from comfyui_agent.store.overview import *
 from comfyui_agent.store.recovery import *

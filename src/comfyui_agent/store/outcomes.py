@@ -76,6 +76,8 @@ def complete_job(session: Session, lease: Lease, outputs: Sequence[str], duratio
     note_ending(session, Event(EventName.JOB_DONE, job_id=lease.job_id), duration=duration, is_timed=True)
     change_leased(session, "complete_job", lease, outputs=listed, duration=duration)
     session.run("end_attempt", **vars(lease), outcome=DONE, error=None)
+    if duration is not None:
+        session.run("note_timing", attempt_id=lease.attempt_id, seconds=duration)
     return _disclaim(session, lease.job_id, set(outputs))
 
 

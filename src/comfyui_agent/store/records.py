@@ -45,6 +45,7 @@ class Leased:
     is_taken_over: bool = False
     previous_worker: str | None = None
     running_seconds: float | None = None
+    needs: str | None = None
 
     @property
     def is_suspect(self) -> bool:

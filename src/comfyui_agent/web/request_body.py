@@ -11,7 +11,7 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
-from comfyui_agent.domain.texts import is_whole
+from comfyui_agent.domain.texts import is_whole, reject_constant
 from comfyui_agent.web.problems import Problem, ended_early
 
 BODY_SECONDS = 30.0
@@ -78,7 +78,7 @@ def check_json(headers: Headers, body: bytes) -> None:
     try:
         text = body.decode("utf-8")
         _check_count(text)
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=reject_constant)
         _check_shape(value)
         written = json.dumps(value, ensure_ascii=False, allow_nan=False)  # fails for numbers beyond a float
         if "\\u" in text and not is_whole(written):
@@ -117,10 +117,6 @@ def _children(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _too_large(largest: int) -> Problem:

@@ -12,11 +12,12 @@ from typing import Any, cast
 import pytest
 
 from comfyui_agent.clock import SYSTEM_CLOCK, BootClock
+from comfyui_agent.comfy.definitions import choices_of
 from comfyui_agent.comfy.uploads import Uploaded
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.engine.server_inputs import FOLDER, REMEMBERED_SECONDS, ServerInputs, Unfit, offered
+from comfyui_agent.engine.server_inputs import FOLDER, REMEMBERED_SECONDS, ServerInputs, Unfit
 from comfyui_agent.fleet.server import FleetServer
 
 MODELS = ["a.safetensors", "b.ckpt"]
@@ -85,7 +86,7 @@ def own(tmp_path: Path) -> ServerInputs:
     ],
 )
 def test_choices_are_read_from_both_spellings(spec: Any, section: str) -> None:
-    assert offered(definition(spec, section), "ckpt_name") == MODELS
+    assert choices_of(definition(spec, section), "ckpt_name") == MODELS
 
 
 @pytest.mark.parametrize(
@@ -108,19 +109,19 @@ def test_choices_are_read_from_both_spellings(spec: Any, section: str) -> None:
     ],
 )
 def test_what_is_no_list_of_choices_offers_none(spec: Any) -> None:
-    assert offered(definition(spec), "ckpt_name") is None
+    assert choices_of(definition(spec), "ckpt_name") is None
 
 
 @pytest.mark.parametrize(
     "broken", [None, {}, {"input": None}, {"input": []}, {"input": {"required": None}}, {"input": {"required": {}}}]
 )
 def test_a_definition_of_any_shape_offers_nothing(broken: Any) -> None:
-    assert offered(broken, "ckpt_name") is None
+    assert choices_of(broken, "ckpt_name") is None
 
 
 def test_an_empty_list_is_a_list_of_choices() -> None:
-    assert offered(definition([[]]), "ckpt_name") == []
-    assert offered(definition(["COMBO", {"options": []}]), "ckpt_name") == []
+    assert choices_of(definition([[]]), "ckpt_name") == []
+    assert choices_of(definition(["COMBO", {"options": []}]), "ckpt_name") == []
 
 
 # What auto becomes

@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from comfyui_agent.batches.sweep_request import AUTO, Keep
+from comfyui_agent.batches.sweep_request import Keep
 from comfyui_agent.clock import now
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.binding import Place, Unbindable
+from comfyui_agent.domain.needs import AUTO
 from comfyui_agent.domain.node_classes import takes_file
 from comfyui_agent.domain.value_types import BadValue, Kind, ValueType, first_fit, text_of, type_of
 from comfyui_agent.domain.values import Token

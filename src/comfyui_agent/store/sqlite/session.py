@@ -25,7 +25,7 @@ TIMES = frozenset(
 TEXTS = (  # noqa: SIM905 - a list of words
     "config_name job_type workflow_id status error_trace metadata worker_id failure_class server prompt_id batch_id "
     "outputs template_hash inputs file_path output_node hold avoids start_time end_time lease_expires_at "
-    "next_attempt_at created_at priority retry_limit batch_index source digest pictures written"
+    "next_attempt_at created_at priority retry_limit batch_index source digest pictures written needs"
 ).split()
 
 

@@ -246,5 +246,5 @@ WHERE id = :id AND status IN ('done', 'failed');
 
 -- name: change_job
 UPDATE jobs SET template_hash = :template_hash, inputs = :inputs, pictures = :pictures, metadata = :metadata,
-    workflow_id = :workflow_id
+    workflow_id = :workflow_id, needs = :needs
 WHERE id = :id AND status IN ('pending', 'done', 'failed');

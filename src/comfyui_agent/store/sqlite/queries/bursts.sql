@@ -13,7 +13,7 @@ UPDATE jobs SET hold = 'burst' WHERE batch_id = :id AND status = 'pending' AND h
 -- name: pick_item
 UPDATE jobs SET hold = CASE (SELECT is_paused FROM batches WHERE id = jobs.batch_id) WHEN 1 THEN 'paused' END,
     next_attempt_at = NULL, inputs = :inputs, template_hash = :template_hash,
-    file_path = :file_path
+    file_path = :file_path, needs = :needs
 WHERE id = :id AND status = 'pending';
 
 -- name: place_item

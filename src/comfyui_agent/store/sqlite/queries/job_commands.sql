@@ -6,7 +6,8 @@ INSERT INTO templates (hash, graph) VALUES (:hash, :graph) ON CONFLICT (hash) DO
 -- A job whose batch is not whole yet waits for that. The creator of the batch is the creator of its jobs.
 INSERT INTO jobs (config_name, job_type, workflow_id, priority, status, retry_limit, metadata, template_hash, inputs,
     file_path, output_node, timeout_seconds, batch_id, batch_index, source, digest, pictures, error_trace,
-    failure_class, needs_regeneration, end_time, created_at, retries_attempted, run_count, reserved, created_by, hold)
+    failure_class, needs_regeneration, end_time, created_at, retries_attempted, run_count, reserved, created_by, needs,
+    hold)
 SELECT value ->> 'config_name', value ->> 'job_type', value ->> 'workflow_id', value ->> 'priority',
     iif(value ->> 'error_trace' IS NULL, 'pending', 'failed'), value ->> 'retry_limit', value ->> 'metadata',
     value ->> 'template_hash', value ->> 'inputs', value ->> 'file_path', value ->> 'output_node',
@@ -15,7 +16,8 @@ SELECT value ->> 'config_name', value ->> 'job_type', value ->> 'workflow_id', v
     value ->> 'error_trace' IS NOT NULL,
     iif(value ->> 'error_trace' IS NULL, NULL, strftime('%Y-%m-%d %H:%M:%f', 'now')),
     strftime('%Y-%m-%d %H:%M:%f', 'now'), 0, 0, value ->> 'reserved',
-    coalesce(value ->> 'created_by', (SELECT created_by FROM batches WHERE id = value ->> 'batch_id')), CASE
+    coalesce(value ->> 'created_by', (SELECT created_by FROM batches WHERE id = value ->> 'batch_id')),
+    value ->> 'needs', CASE
         WHEN value ->> 'error_trace' IS NOT NULL THEN NULL
         WHEN (SELECT status FROM batches WHERE id = value ->> 'batch_id') = 'pending' THEN 'filling'
         WHEN value ->> 'reserved' THEN 'burst' END

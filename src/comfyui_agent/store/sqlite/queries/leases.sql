@@ -22,20 +22,73 @@ WHERE attempts.server = :server AND attempts.outcome IS NULL AND (
     iif(:batch_id IS NULL, jobs.reserved IS NULL, jobs.batch_id IS :batch_id)
     OR (jobs.status = 'processing' AND jobs.lease_expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now')));
 
+-- name: heads_of_queue
+-- The next priority that has jobs for a server, and the first of them for each needs. Found without reading the others.
+WITH RECURSIVE heads(id, priority, needs) AS (
+    SELECT id, max(coalesce(priority, -1e18), -1e18), coalesce(needs, '') FROM jobs WHERE id = (
+        SELECT id FROM jobs INDEXED BY idx_jobs_sets
+        WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
+            AND max(coalesce(priority, -1e18), -1e18) > :after
+            AND NOT EXISTS (
+                SELECT 1 FROM attempts
+                WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
+            AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
+            AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
+        ORDER BY max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), id LIMIT 1)
+    UNION ALL
+    SELECT next.id, heads.priority, coalesce(next.needs, '') FROM heads CROSS JOIN jobs AS next ON next.id = (
+        SELECT id FROM jobs INDEXED BY idx_jobs_sets
+        WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
+            AND max(coalesce(priority, -1e18), -1e18) = heads.priority AND coalesce(needs, '') > heads.needs
+            AND NOT EXISTS (
+                SELECT 1 FROM attempts
+                WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
+            AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
+            AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
+        ORDER BY coalesce(needs, ''), id LIMIT 1))
+SELECT id, priority, needs FROM heads;
+
+-- name: heads_of_batch
+WITH RECURSIVE heads(id, priority, needs) AS (
+    SELECT id, max(coalesce(priority, -1e18), -1e18), coalesce(needs, '') FROM jobs WHERE id = (
+        SELECT id FROM jobs INDEXED BY idx_jobs_batch_next
+        WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
+            AND max(coalesce(priority, -1e18), -1e18) > :after
+            AND NOT EXISTS (
+                SELECT 1 FROM attempts
+                WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
+            AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
+            AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
+        ORDER BY max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), id LIMIT 1)
+    UNION ALL
+    SELECT next.id, heads.priority, coalesce(next.needs, '') FROM heads CROSS JOIN jobs AS next ON next.id = (
+        SELECT id FROM jobs INDEXED BY idx_jobs_batch_next
+        WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
+            AND max(coalesce(priority, -1e18), -1e18) = heads.priority AND coalesce(needs, '') > heads.needs
+            AND NOT EXISTS (
+                SELECT 1 FROM attempts
+                WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
+            AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
+            AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
+        ORDER BY coalesce(needs, ''), id LIMIT 1))
+SELECT id, priority, needs FROM heads;
+
 -- name: next_jobs
--- The next jobs: by priority, then by age. A job with an open attempt is taken over, not run again. A job whose server
--- was lost may go to another; if it was being executed there, it is a suspect.
+-- The next jobs of a priority with certain needs, oldest first. A job with an open attempt is taken over, not run again.
+-- A job whose server was lost may go to another; if it was being executed there, it is a suspect.
 SELECT jobs.id, jobs.batch_id, lost_at IS NOT NULL AS is_lost,
     coalesce(jobs.strikes, 0) + EXISTS (
         SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND running_seconds > 0) AS strikes,
     coalesce(batches.is_serial OR (batches.kind = 'book' AND :one_page), 0) AS is_serial
-FROM jobs INDEXED BY idx_jobs_next LEFT JOIN batches ON batches.id = jobs.batch_id
+FROM jobs INDEXED BY idx_jobs_sets LEFT JOIN batches ON batches.id = jobs.batch_id
 WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
+  AND max(coalesce(priority, -1e18), -1e18) = :priority AND coalesce(needs, '') = :needs
+  AND (:below IS NULL OR jobs.id < :below)
   AND NOT EXISTS (
     SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
   AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
   AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
-ORDER BY priority, jobs.id LIMIT :most;
+ORDER BY jobs.id LIMIT :most;
 
 -- name: next_jobs_of_batch
 SELECT jobs.id, jobs.batch_id, lost_at IS NOT NULL AS is_lost,
@@ -44,11 +97,51 @@ SELECT jobs.id, jobs.batch_id, lost_at IS NOT NULL AS is_lost,
     coalesce(batches.is_serial OR (batches.kind = 'book' AND :one_page), 0) AS is_serial
 FROM jobs INDEXED BY idx_jobs_batch_next LEFT JOIN batches ON batches.id = jobs.batch_id
 WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
+  AND max(coalesce(priority, -1e18), -1e18) = :priority AND coalesce(needs, '') = :needs
+  AND (:below IS NULL OR jobs.id < :below)
   AND NOT EXISTS (
     SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
   AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
   AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
-ORDER BY priority, jobs.id LIMIT :most;
+ORDER BY jobs.id LIMIT :most;
+
+-- name: server_set
+SELECT model_set, overtaken_job,
+    coalesce((julianday('now') - julianday(overtaken_since)) * 86400.0, 0) AS overtaken_seconds
+FROM server_sets WHERE server = :server;
+
+-- name: sets_elsewhere
+SELECT server, model_set FROM server_sets
+WHERE server <> :server AND model_set IS NOT NULL AND EXISTS (
+    SELECT 1 FROM attempts WHERE attempts.server = server_sets.server AND outcome IS NULL);
+
+-- name: count_of_set
+SELECT count(*) AS jobs FROM (
+    SELECT 1 FROM jobs INDEXED BY idx_jobs_sets
+    WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
+        AND max(coalesce(priority, -1e18), -1e18) = :priority AND coalesce(needs, '') = :needs LIMIT :most);
+
+-- name: note_set
+-- A server gets jobs of another model set than before.
+INSERT INTO server_sets (server, model_set, needs, since, loads)
+VALUES (:server, :model_set, :needs, strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
+ON CONFLICT (server) DO UPDATE SET
+    model_set = excluded.model_set, needs = excluded.needs, since = excluded.since, loads = loads + 1
+WHERE model_set IS NOT excluded.model_set;
+
+-- name: note_overtaken
+-- The oldest job for a server waits while later ones are taken. Its time counts from the first time on.
+INSERT INTO server_sets (server, overtaken_job, overtaken_since)
+VALUES (:server, :job_id, strftime('%Y-%m-%d %H:%M:%f', 'now'))
+ON CONFLICT (server) DO UPDATE SET overtaken_job = excluded.overtaken_job, overtaken_since = excluded.overtaken_since
+WHERE overtaken_job IS NOT excluded.overtaken_job;
+
+-- name: count_overtake
+UPDATE server_sets SET overtakes = overtakes + 1, stays = stays + :is_stay WHERE server = :server;
+
+-- name: forget_set
+-- The server was restarted, or may have been: nothing is loaded there.
+UPDATE server_sets SET model_set = NULL WHERE server = :server AND model_set IS NOT NULL;
 
 -- name: leave_server
 -- Another server takes a job whose server was lost. The prompt at the lost server is deleted when it returns.
@@ -70,11 +163,11 @@ UPDATE jobs SET
 WHERE id = :id AND status = 'pending'
 RETURNING id, fence, config_name, job_type, workflow_id, template_hash, inputs, server, prompt_id, retries_attempted,
     strikes, retry_limit, failure_class, file_path, output_node, timeout_seconds, avoids, source, digest, pictures,
-    batch_id, run_count;
+    batch_id, run_count, needs;
 
 -- name: open_attempt
-INSERT INTO attempts (job_id, number, server, prompt_id, worker_id, started_at)
-VALUES (:job_id, :number, :server, :prompt_id, :worker, strftime('%Y-%m-%d %H:%M:%f', 'now'))
+INSERT INTO attempts (job_id, number, server, prompt_id, worker_id, is_load, started_at)
+VALUES (:job_id, :number, :server, :prompt_id, :worker, :is_load, strftime('%Y-%m-%d %H:%M:%f', 'now'))
 RETURNING id;
 
 -- name: renew_leases

@@ -1,0 +1,100 @@
+"""Which job a server gets next among those of one priority: what its models are loaded for, the oldest, or none.
+
+A server goes on with the models that it has loaded. The oldest job that it could run is overtaken so for at most
+`routing.stay_seconds`, less where loading is quick. An idle server takes the oldest models that no other is busy with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+LOADING_SHARE = 50
+"""A server stays with its models until loading them was worth it: this many times as long as loading took."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """The first waiting job with certain needs, in one priority."""
+
+    job_id: int
+    needs: str
+    model_set: str = ""
+
+
+@dataclass(frozen=True)
+class ServerSet:
+    """The models that a server has loaded, and the oldest job that was overtaken there for them."""
+
+    model_set: str | None = None
+    overtaken_job: int | None = None
+    overtaken_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Jobs of these needs are next. With `below`, only those with a smaller id."""
+
+    needs: str
+    model_set: str
+    below: int | None = None
+    oldest: int | None = None
+    """The oldest job that they overtake."""
+
+
+@dataclass(frozen=True)
+class Decline:
+    """The server waits: others are through with this work before it has loaded the models."""
+
+    oldest: int
+
+
+def choose(
+    heads: Sequence[Head],
+    state: ServerSet,
+    stay_seconds: float,
+    busy_elsewhere: Callable[[], Collection[str]] = frozenset,
+    is_worth_loading: Callable[[Head], bool] = lambda _: True,
+) -> Choice | Decline | None:
+    """Choose among the heads that this server can run. None if there are none.
+
+    `busy_elsewhere`: model sets that other servers work on.
+    """
+    if not heads:
+        return None
+    ordered = sorted(heads, key=lambda head: head.job_id)
+    oldest = ordered[0]
+    waited = state.overtaken_seconds if state.overtaken_job == oldest.job_id else 0.0
+    if stay_seconds <= 0:
+        return Choice(oldest.needs, oldest.model_set, ordered[1].job_id if len(ordered) > 1 else None)
+    chosen: Head | None = oldest
+    if waited < stay_seconds:
+        chosen = _preferred(ordered, state.model_set, busy_elsewhere, is_worth_loading)
+    if chosen is None:
+        return Decline(oldest.job_id)
+    same_set = [head.job_id for head in ordered if head.model_set == chosen.model_set and head is not chosen]
+    return Choice(
+        chosen.needs,
+        chosen.model_set,
+        below=min(same_set, default=None),
+        oldest=None if chosen is oldest else oldest.job_id,
+    )
+
+
+def _preferred(
+    ordered: Sequence[Head],
+    loaded: str | None,
+    busy_elsewhere: Callable[[], Collection[str]],
+    is_worth_loading: Callable[[Head], bool],
+) -> Head | None:
+    for head in ordered:
+        if head.model_set == loaded:
+            return head
+    busy = busy_elsewhere()
+    free = [head for head in ordered if head.model_set not in busy]
+    return free[0] if free else next(filter(is_worth_loading, ordered), None)
+
+
+def stay_for(limit: float, load_seconds: float | None) -> float:
+    """How long a set is stayed with while older jobs wait. A set that loads at once is not worth any of it."""
+    return limit if load_seconds is None else min(limit, LOADING_SHARE * load_seconds)

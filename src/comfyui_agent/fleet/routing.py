@@ -1,0 +1,206 @@
+"""What each server can run, and what it gets next: nodes, models and memory, and the models that it has loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from comfyui_agent.clock import Clock
+from comfyui_agent.domain.needs import ANYTHING, AUTO, KnownNeeds, ModelInput, Timing
+from comfyui_agent.domain.routing import Choice, Decline, Head, ServerSet, choose, stay_for
+from comfyui_agent.fleet.server import FleetServer, Health
+
+BIGGER = 1.05
+"""So much more memory counts as more."""
+MOST_COUNTED = 64
+GIB = 1024**3
+
+
+class RoutedFleet(Protocol):
+    @property
+    def servers(self) -> Mapping[str, FleetServer]: ...
+
+
+class Queue(Protocol):
+    """What choosing asks about the queue."""
+
+    def sets_elsewhere(self) -> Mapping[str, str]: ...
+
+    def count(self, priority: Any, needs: str, most: int) -> int: ...
+
+
+class Routing:
+    """Knows the needs of waiting jobs and what servers have. What it does not know yet is in `unknown`."""
+
+    def __init__(self, fleet: RoutedFleet, clock: Clock, stay_seconds: float, failover_seconds: float) -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._stay_seconds = stay_seconds
+        self._failover_seconds = failover_seconds
+        self._known: dict[str, KnownNeeds] = {}
+        self._unknowable = {ANYTHING}
+        self._lacks: dict[tuple[str, str], tuple[tuple[int, int | None, int | None], tuple[str, ...]]] = {}
+        self._seconds: dict[tuple[str, str], float] = {}
+        self._load_seconds: dict[tuple[str, str], float] = {}
+        self.unknown: set[str] = set()
+        """Keys of needs that have to be looked up."""
+        self.unread: set[Any] = set()
+        """Priorities that have jobs whose needs nobody has read yet."""
+        self.unlearned: dict[str, set[str]] = {}
+        """Node classes that have to be asked for, by server."""
+
+    def know(self, found: Iterable[KnownNeeds]) -> None:
+        for each in found:
+            self._known[each.needs.key] = each
+
+    def give_up_on(self, keys: Iterable[str]) -> None:
+        """Nobody can know these needs: any server may have them."""
+        self._unknowable.update(keys)
+
+    def find(self, key: str | None) -> KnownNeeds | None:
+        return self._known.get(key) if key else None
+
+    def know_timings(self, timings: Iterable[Timing]) -> None:
+        """Take measured seconds over. Of one model set on a server, the longest load counts."""
+        loads: dict[tuple[str, str], float] = {}
+        for each in timings:
+            if each.seconds is not None:
+                self._seconds[each.needs, each.server] = each.seconds
+            if each.load_seconds is not None:
+                where = each.model_set, each.server
+                loads[where] = max(each.load_seconds, loads.get(where, 0.0))
+        self._load_seconds = loads
+
+    def route(self, server: FleetServer, *, is_part: bool = False) -> ServerRoute:
+        """The route of one server. `is_part`: nobody reads the needs of rows that were made by hand."""
+        return ServerRoute(self, server, is_part)
+
+    def stay_seconds(self, server: FleetServer, model_set: str | None) -> float:
+        return stay_for(self._stay_seconds, self._load_seconds.get((model_set or "", server.name)))
+
+    def fits(self, server: FleetServer, key: str) -> bool:
+        """Whether a server may have jobs with these needs. False as long as that is not known.
+
+        What every server lacks is given to any: what it says about the prompt is the truth.
+        """
+        if key in self._unknowable:
+            return True
+        known = self._known.get(key)
+        if known is None:
+            self.unknown.add(key)
+            return False
+        lacks = self.lacks(server, known)
+        if lacks is None:
+            wanted = self.unlearned.setdefault(server.name, set())
+            wanted.update(name for name in known.needs.classes if not server.client.definitions.knows(name))
+            return False
+        return not lacks or not any(self._may_have(each, known) for each in self.employed() if each is not server)
+
+    def lacks(self, server: FleetServer, known: KnownNeeds) -> tuple[str, ...] | None:
+        """What a server lacks for a job, in words. None if the server was not asked yet."""
+        definitions, needs = server.client.definitions, known.needs
+        if self._clock.now() < server.unreadable_until:
+            return ()
+        if not all(definitions.knows(name) for name in needs.classes):
+            return None
+        state = definitions.version, server.capacity, known.memory_over
+        cached = self._lacks.get((server.name, needs.key))
+        if cached is None or cached[0] != state:
+            found = [f"node {name}" for name in needs.classes if definitions.facts(name) is None]
+            found += [
+                f"model {model.value} for {model.class_type}"
+                for model in needs.models
+                if (facts := definitions.facts(model.class_type)) and not _is_offered(model, facts.choices)
+            ]
+            if is_too_small(server, known):
+                found.append(
+                    f"memory: {gigabytes(server.capacity)}, and more than {gigabytes(known.memory_over)} is needed"
+                )
+            cached = self._lacks[server.name, needs.key] = state, tuple(found)
+        return cached[1]
+
+    def where_it_was_looked_for(self, key: str | None) -> str:
+        """What all servers lack for a job, and where that was looked for. Empty if one has it, or nobody knows."""
+        known = self.find(key)
+        if known is None:
+            return ""
+        found = [(server, self.lacks(server, known)) for server in self.employed()]
+        if not found or any(not lacks for _, lacks in found):
+            return ""
+        missing = dict.fromkeys(each for _, lacks in found for each in lacks or ())
+        names = ", ".join(server.name.partition("://")[2] for server, _ in found)
+        return f"no server has {', '.join(missing)}; looked for at {names}"
+
+    def is_worth_loading(self, server: FleetServer, head: Head, waiting: Callable[[], int], busy: int) -> bool:
+        """Whether loading its models here pays, when so many other servers are busy with them already."""
+        load = self._load_seconds.get((head.model_set, server.name))
+        seconds = self._seconds.get((head.needs, server.name))
+        if load is None or seconds is None:
+            return True
+        return waiting() * seconds / max(1, busy) > load
+
+    def bigger_servers(self, known: KnownNeeds) -> list[FleetServer]:
+        """Servers that have all that is needed, and more memory than was too little."""
+        return [each for each in self.employed() if self._may_have(each, known) and not is_too_small(each, known)]
+
+    def employed(self) -> list[FleetServer]:
+        return [each for each in self._fleet.servers.values() if each.is_employed]
+
+    def _may_have(self, server: FleetServer, known: KnownNeeds) -> bool:
+        """Whether a job may wait for this server. One that has been away for long is not waited for."""
+        if server.health is Health.UNKNOWN:
+            return True
+        if server.seconds_down() > self._failover_seconds:
+            return False
+        lacks = self.lacks(server, known)
+        return server.answers if lacks is None else not lacks
+
+
+@dataclass(frozen=True)
+class ServerRoute:
+    """Chooses what one server is given next."""
+
+    routing: Routing
+    server: FleetServer
+    is_part: bool = False
+
+    def choose(self, priority: Any, waiting: Sequence[Head], state: ServerSet, queue: Queue) -> Choice | Decline | None:
+        heads = []
+        for head in waiting:
+            if not head.needs and not self.is_part:
+                self.routing.unread.add(priority)
+            elif not head.needs or self.routing.fits(self.server, head.needs):
+                known = self.routing.find(head.needs)
+                heads.append(replace(head, model_set=known.needs.model_set if known else head.needs))
+        elsewhere: list[str] = []
+
+        def busy() -> frozenset[str]:
+            elsewhere.extend(queue.sets_elsewhere().values())
+            return frozenset(elsewhere)
+
+        def is_worth_loading(head: Head) -> bool:
+            def count() -> int:
+                return queue.count(priority, head.needs, MOST_COUNTED)
+
+            return self.routing.is_worth_loading(self.server, head, count, elsewhere.count(head.model_set))
+
+        return choose(heads, state, self.routing.stay_seconds(self.server, state.model_set), busy, is_worth_loading)
+
+
+def is_too_small(server: FleetServer, known: KnownNeeds) -> bool:
+    """Whether a job ran out of memory where there was as much as this server has."""
+    if server.capacity is None or known.memory_over is None:
+        return False
+    return server.capacity < known.memory_over * BIGGER
+
+
+def gigabytes(size: int | None) -> str:
+    return "an unknown amount" if size is None else f"{size / GIB:.1f} GB"
+
+
+def _is_offered(model: ModelInput, choices: Mapping[str, frozenset[str]]) -> bool:
+    offered = choices.get(model.name)
+    if offered is None:
+        return True  # it takes any text
+    return model.value in offered or (model.value == AUTO and bool(offered))

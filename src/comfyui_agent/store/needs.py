@@ -1,0 +1,102 @@
+"""What jobs need of a server, how long they took, and which models each server was given last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.needs import ANYTHING, KnownNeeds, ModelInput, Needs, Timing
+from comfyui_agent.domain.texts import json_text
+from comfyui_agent.store.operation import Operation, query, statement, transition
+from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.rows import record, text, whole_number
+
+
+@dataclass(frozen=True)
+class Described:
+    """As much of a job as its needs follow from."""
+
+    id: JobId
+    template_hash: str | None
+    workflow_id: str
+    inputs: str | None
+
+
+@dataclass(frozen=True)
+class LoadedSet:
+    """The models that a server was given last, and how often that changed."""
+
+    server: str
+    model_set: str | None
+    since: str | None
+    loads: int
+    stays: int
+    overtakes: int
+    models: tuple[ModelInput, ...] = ()
+
+
+@query
+def find_needs(session: Session, keys: Collection[str]) -> list[KnownNeeds]:
+    return [_known(row) for row in session.rows("find_needs", keys=json_text(sorted(keys)))]
+
+
+@query
+def needs_of_memory(session: Session) -> list[KnownNeeds]:
+    """Needs of jobs that ran out of memory."""
+    return [_known(row) for row in session.rows("needs_of_memory")]
+
+
+@query
+def jobs_without_needs(session: Session, priority: Any, most: int) -> list[Described]:
+    """The oldest jobs of a priority whose needs are not known yet."""
+    return [record(Described, row) for row in session.rows("jobs_without_needs", priority=priority, most=most)]
+
+
+@transition
+def set_needs(session: Session, found: Sequence[tuple[JobId, Needs | None]]) -> None:
+    """Note what jobs need. None: nobody can know, so any server may have them."""
+    for needs in {each.key: each for _, each in found if each is not None}.values():
+        session.run("keep_needs", **needs.as_row())
+    for job_id, each in found:
+        session.run("set_needs", id=job_id, needs=each.key if each else ANYTHING)
+
+
+@query
+def timings(session: Session) -> list[Timing]:
+    return [record(Timing, row) for row in session.rows("timings")]
+
+
+@dataclass(frozen=True)
+class RendersOfNeeds:
+    """How many renders with certain needs some servers have done, and their mean seconds."""
+
+    needs: str
+    renders: int
+    seconds: float
+
+
+@query
+def renders_at(session: Session, servers: Collection[str]) -> list[RendersOfNeeds]:
+    return [record(RendersOfNeeds, row) for row in session.rows("renders_at", servers=json_text(list(servers)))]
+
+
+@query
+def server_sets(session: Session) -> dict[str, LoadedSet]:
+    rows = session.rows("server_sets")
+    return {row["server"]: record(LoadedSet, row, models=_models(row)) for row in rows}
+
+
+raise_memory: Operation[[str, int], int] = statement("raise_memory", "key", "memory")
+forget_set: Operation[[str], int] = statement("forget_set", "server")
+
+
+def _known(row: Row) -> KnownNeeds:
+    needs = Needs(row["workflow"], _models(row), tuple(json.loads(row["classes"])), row["pixels"])
+    return KnownNeeds(needs, whole_number(row["memory_over"]))
+
+
+def _models(row: Row) -> tuple[ModelInput, ...]:
+    return tuple(ModelInput(*each) for each in json.loads(text(row["models"]) or "[]"))
