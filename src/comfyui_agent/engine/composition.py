@@ -85,7 +85,8 @@ def make_agent(
         slots = slots_here(workspace)
         if not slots:
             log.error(NO_CARD)
-        supervisor = Supervisor(slots, workspace, fleet, store, clock, recorder.note, launch_limits)
+        limits = launch_limits or LaunchLimits(silent_seconds=patience.failover)
+        supervisor = Supervisor(slots, workspace, fleet, store, clock, recorder.note, limits)
         tuner = Tuner(supervisor, fleet, store, clock, recorder.note, workspace.processes)
     settlement = Settlement(recorder, fleet, routing, policy, clock, chance, collector.remove)
     if supervisor is not None:

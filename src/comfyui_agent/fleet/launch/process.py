@@ -122,24 +122,13 @@ def is_outdated(slot: Slot, folder: SlotFolder, root: Path) -> bool:
 
 def _leader(folder: SlotFolder) -> int:
     """The number of the process, if it is still that process; else 0."""
-    note, pid = folder.read("process.json"), folder.pid
-    if not pid:
-        return 0
-    started = note.get("started", 0)
+    pid, started = folder.pid, folder.read("process.json").get("started")
     if started:
-        return pid if _start_of(pid) == started else 0
+        return pid if launcher.start_of(pid) == started else 0
     with contextlib.suppress(OSError):
         os.kill(pid, 0)
         return pid
     return 0
-
-
-def _start_of(pid: int) -> int:
-    try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return 0 if state == "Z" else int(fields[18])
 
 
 def terminate(folder: SlotFolder) -> None:
