@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
+import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from comfyui_agent.fleet.launch import process
-from comfyui_agent.fleet.launch.launcher import STARTED
+from comfyui_agent.fleet.launch.launcher import STARTED, start_of
+from comfyui_agent.fleet.launch.plan import HOST
 from comfyui_agent.fleet.launch.state import SlotFolder
-from support.servers import free_port
 
 FOR_EVER = "import time\nprint('To see the GUI go to', flush=True)\ntime.sleep(1000)\n"
 
@@ -25,8 +27,16 @@ def comfyui_folder(folder: Path, main: str = FOR_EVER) -> Path:
 
 def launch_section(directory: Path, **settings: Any) -> dict[str, Any]:
     """A section of `comfyui.launch` for one process on the CPU."""
-    section = {"directory": str(directory), "python": sys.executable, "gpus": "cpu", "port_from": free_port()}
+    section = {"directory": str(directory), "python": sys.executable, "gpus": "cpu", "port_from": _two_ports()}
     return section | settings
+
+
+def _two_ports() -> int:
+    """The first of two ports that are free, where no system hands out ports by itself."""
+    while True:
+        port = random.randrange(20_000, 30_000, 2)
+        with contextlib.suppress(OSError), socket.create_server((HOST, port)), socket.create_server((HOST, port + 1)):
+            return port
 
 
 def slots_in(workspace: Path) -> list[SlotFolder]:
@@ -41,19 +51,11 @@ def starts_of(folder: SlotFolder) -> int:
 
 def related(folder: SlotFolder) -> list[int]:
     """Everything that a slot has started and that lives."""
-    return [pid for pid in process._relatives(folder) if not _is_zombie(pid)]
+    return [pid for pid in process.relatives(folder) if start_of(pid)]
 
 
-def _is_zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-def ended(workspace: Path) -> Iterator[None]:
+def end_all(workspace: Path) -> None:
     """For fixtures: nothing that was launched in a workspace outlives the test."""
-    yield
     for folder in slots_in(workspace):
         process.kill(folder)
         process.is_running(folder)

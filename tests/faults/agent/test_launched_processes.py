@@ -16,7 +16,7 @@ import pytest
 from comfyui_agent.fleet.launch.state import SlotFolder, Status
 from support import fake_comfyui
 from support.agents import AgentWorkspace, check_promises, leave, renders, submit_slow, wait_until
-from support.launching import ended, launch_section, related, signal_slot, slots_in, starts_of
+from support.launching import end_all, launch_section, related, signal_slot, slots_in, starts_of
 from support.servers import REAL_DIR, REAL_PYTHON
 from support.workspaces import call_e3
 
@@ -56,8 +56,7 @@ def launching(tmp_path: Path) -> Iterator[Any]:
     yield make
     for each in made:
         each.agents.stop_all()
-        for _ in ended(each.agents.root):
-            pass
+        end_all(each.agents.root)
 
 
 def slow_renders(seconds: str) -> dict[str, str]:

@@ -145,12 +145,12 @@ def kill(folder: SlotFolder) -> None:
     if pid:
         with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
-    for each in _relatives(folder):
+    for each in relatives(folder):
         with contextlib.suppress(OSError):
             os.kill(each, signal.SIGKILL)
 
 
-def _relatives(folder: SlotFolder) -> Iterator[int]:
+def relatives(folder: SlotFolder) -> Iterator[int]:
     """Processes that carry the mark of a slot, in whatever group they are."""
     mark = f"{MARK}={folder.path}".encode()
     for entry in Path("/proc").glob("[0-9]*"):
