@@ -15,7 +15,7 @@ from comfyui_agent.domain.pace import Pace, duration_of, rate_of
 from comfyui_agent.domain.texts import attention
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.live_files import live_run
-from comfyui_agent.engine.live_runs import LiveRun
+from comfyui_agent.engine.live_runs import LiveRun, want_previews
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.records import Counts
@@ -77,8 +77,10 @@ class QueueBoard:
         self.progress = ProgressView(self._status, err=err)
 
     async def count(self) -> None:
-        """Keep the counts of the sentence current."""
+        """Keep the counts of the sentence current. Whoever has it before them looks at running work."""
         while True:
+            if self._agent:
+                want_previews(self._agent.lock.folder)
             with contextlib.suppress(StoreError):
                 self._counts = await self._store.run(ops.count_jobs)
                 self._before = self._before or self._counts

@@ -19,6 +19,7 @@ from comfyui_agent.engine.event_tail import EventTail
 from comfyui_agent.engine.idleness import Idleness
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.live_files import LiveFile
+from comfyui_agent.engine.live_runs import are_previews_wanted
 from comfyui_agent.engine.patience import PatienceLimits
 from comfyui_agent.engine.prompt_builder import PromptBuilder
 from comfyui_agent.engine.recorder import Recorder
@@ -66,7 +67,7 @@ def make_agent(
     leases = Leases(store, recorder, clock, lock.worker, settings.lease_seconds)
     collector = Collector(store, workspace, leases, recorder, clock, lock.worker)
     builder = PromptBuilder(store, workspace)
-    sender = Sender(recorder, fleet, builder, inputs, clock, settings.ui.previews)
+    sender = Sender(recorder, fleet, builder, inputs, clock, _preview_demand(workspace))
     settlement = Settlement(recorder, fleet, policy, clock, chance, collector.remove)
     parts = RunParts(fleet, sender, collector, settlement, recorder, patience, clock, signals.work.set)
     runs = Runs(fleet, leases, signals, clock, partial(Run, parts=parts))
@@ -107,6 +108,11 @@ def _make_fleet(settings: Settings, client_id: str, connect: Connect | None, clo
         keep_free_bytes=round(settings.paths.keep_free_gb * 1024**3),
     )
     return Fleet(settings.comfyui.urls, connect or connect_over_http(client_id, limits, clock), limits, clock)
+
+
+def _preview_demand(workspace: Workspace) -> Callable[[], bool]:
+    setting = workspace.settings.ui.previews
+    return partial(are_previews_wanted, workspace.locks) if setting == "watched" else lambda: setting == "always"
 
 
 def _patience_limits(comfyui: Comfy) -> PatienceLimits:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from comfyui_agent.store.agent_lock import living
 LIVE = ".live.json"
 PREVIEW = ".preview"
 PREVIEWS_WANTED = "previews.wanted"
+WANTED_SECONDS = 10.0
 LARGEST = 1024 * 1024
 
 
@@ -59,6 +62,15 @@ def want_previews(folder: Path) -> None:
     with contextlib.suppress(OSError):
         folder.mkdir(0o700, parents=True, exist_ok=True)
         (folder / PREVIEWS_WANTED).touch(0o600)
+
+
+def are_previews_wanted(folder: Path) -> bool:
+    """Whether someone looks at running work now."""
+    try:
+        touched = os.stat(f"{folder}/{PREVIEWS_WANTED}").st_mtime  # noqa: PTH116 - asked for every prompt
+    except OSError:
+        return False
+    return abs(time.time() - touched) < WANTED_SECONDS
 
 
 def read_preview(folder: Path, job_id: int) -> bytes | None:
