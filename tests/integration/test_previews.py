@@ -20,8 +20,9 @@ from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job, NewJob, Template
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.composition import make_agent
-from comfyui_agent.engine.live_runs import LiveRun, are_previews_wanted, read_live, read_preview, want_previews
+from comfyui_agent.engine.live_runs import LiveRun, read_live, read_preview, want_previews
 from comfyui_agent.sim.settings import Duration, SimSettings
 from comfyui_agent.sim.simulator import Simulator
 from comfyui_agent.store import operations as ops
@@ -41,6 +42,7 @@ class Scene:
     workspace: Workspace
     store: Store
     server: Simulator
+    agent: Agent
 
     @property
     def folder(self) -> Path:
@@ -84,7 +86,7 @@ async def scene(folder: Path, seconds: float, *, jobs: bool = True, **environmen
         agent = make_agent(store, workspace)
         working = asyncio.create_task(agent.run())
         try:
-            here = Scene(workspace, store, server)
+            here = Scene(workspace, store, server, agent)
             if jobs:
                 await here.submit()
             yield here
@@ -104,6 +106,7 @@ async def until(condition: Callable[[], object], what: str, timeout: float = 20)
 async def test_a_preview_appears_while_it_is_wanted_changes_and_goes(tmp_path: Path) -> None:
     async with scene(tmp_path, 2.0, jobs=False) as here:
         want_previews(here.folder)
+        await until(lambda: here.agent.live.is_watched, "the agent to see it")
         await here.submit()
         seen: dict[str, bytes] = {}
         deadline = time.monotonic() + 30
@@ -156,7 +159,7 @@ async def test_servers_are_asked_for_previews_from_the_first_stream_on(tmp_path:
         await here.until_done()
         async with aiohttp.ClientSession() as session, session.get(f"{page.url}/api/v1/events") as stream:
             assert stream.status == 200
-            await until(lambda: are_previews_wanted(here.folder), "the agents to hear of it")
+            await until(lambda: here.agent.live.is_watched, "the agent to see it")
             await here.submit("watched.yaml")
             await here.until_done("watched.yaml")
         assert "preview_method" not in await here.sent_with()

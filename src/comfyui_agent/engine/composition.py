@@ -19,7 +19,6 @@ from comfyui_agent.engine.event_tail import EventTail
 from comfyui_agent.engine.idleness import Idleness
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.live_files import LiveFile
-from comfyui_agent.engine.live_runs import are_previews_wanted
 from comfyui_agent.engine.patience import PatienceLimits
 from comfyui_agent.engine.prompt_builder import PromptBuilder
 from comfyui_agent.engine.recorder import Recorder
@@ -67,7 +66,8 @@ def make_agent(
     leases = Leases(store, recorder, clock, lock.worker, settings.lease_seconds)
     collector = Collector(store, workspace, leases, recorder, clock, lock.worker)
     builder = PromptBuilder(store, workspace)
-    sender = Sender(recorder, fleet, builder, inputs, clock, _preview_demand(workspace))
+    live = LiveFile(workspace.locks, lock.worker)
+    sender = Sender(recorder, fleet, builder, inputs, clock, _preview_demand(settings, live))
     settlement = Settlement(recorder, fleet, policy, clock, chance, collector.remove)
     parts = RunParts(fleet, sender, collector, settlement, recorder, patience, clock, signals.work.set)
     runs = Runs(fleet, leases, signals, clock, partial(Run, parts=parts))
@@ -95,7 +95,7 @@ def make_agent(
         tail=EventTail(store, MetricsLog(workspace.metrics_log, store.identity), bus, clock),
         grids=grids,
         expiry=Expiry(store, settings.batch_expiry_seconds, runs.all, clock),
-        live=LiveFile(workspace.locks, lock.worker),
+        live=live,
         idleness=Idleness(store, states, clock, lock.worker, only, patience.failover),
     )
 
@@ -110,9 +110,9 @@ def _make_fleet(settings: Settings, client_id: str, connect: Connect | None, clo
     return Fleet(settings.comfyui.urls, connect or connect_over_http(client_id, limits, clock), limits, clock)
 
 
-def _preview_demand(workspace: Workspace) -> Callable[[], bool]:
-    setting = workspace.settings.ui.previews
-    return partial(are_previews_wanted, workspace.locks) if setting == "watched" else lambda: setting == "always"
+def _preview_demand(settings: Settings, live: LiveFile) -> Callable[[], bool]:
+    setting = settings.ui.previews
+    return lambda: live.is_watched if setting == "watched" else setting == "always"
 
 
 def _patience_limits(comfyui: Comfy) -> PatienceLimits:

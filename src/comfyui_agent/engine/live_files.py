@@ -73,6 +73,8 @@ class LiveFile:
         self._worker = worker
         self._path = folder / f"{worker}{LIVE}"
         self._text = ""
+        self.is_watched = are_previews_wanted(folder)
+        """Whether someone looks at running work, as of a moment ago."""
         self._previews: dict[int, _Shown] = {}
         """What is written, by the id of its job."""
         self._writing = threading.Lock()
@@ -86,7 +88,8 @@ class LiveFile:
         with self._writing:
             if self._is_over:
                 return
-            self._write_previews(runs if are_previews_wanted(self._folder) else ())
+            self.is_watched = are_previews_wanted(self._folder)
+            self._write_previews(runs if self.is_watched else ())
             shown = [replace(run, preview=self._previews.get(run.job_id, NOTHING).version) for run, _ in runs]
             text = json.dumps([asdict(run) for run in shown])
             if text != self._text and _write(self._path, text.encode("ascii")):

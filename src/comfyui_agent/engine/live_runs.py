@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +66,7 @@ def want_previews(folder: Path) -> None:
 def are_previews_wanted(folder: Path) -> bool:
     """Whether someone looks at running work now."""
     try:
-        touched = os.stat(f"{folder}/{PREVIEWS_WANTED}").st_mtime  # noqa: PTH116 - asked for every prompt
+        touched = (folder / PREVIEWS_WANTED).stat().st_mtime
     except OSError:
         return False
     return abs(time.time() - touched) < WANTED_SECONDS

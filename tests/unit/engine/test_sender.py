@@ -32,8 +32,9 @@ async def test_previews_are_asked_for_by_who_looks_when_a_prompt_is_sent(
     await room.start()
 
     async def send(name: str) -> None:
+        await room.clock.advance(1)
         await room.submit(name)
-        await room.clock.advance(2)
+        await room.clock.advance(0.1)
         room.comfy.render()
         await room.clock.advance(2)
 
