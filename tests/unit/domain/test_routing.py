@@ -203,7 +203,7 @@ def one_server(*jobs: Work, window: int = 1, render: int = 1) -> World:
 A_MINUTE_OF_A = [Work(second, 1, 0) for second in range(60)]
 
 
-@given(st.randoms(use_true_random=False).map(drawn_world))
+@given(st.integers(0, 2**32).map(Random).map(drawn_world))
 @example(one_server(Work(0, 1, 0), Work(0, 1, 1), *A_MINUTE_OF_A, window=2, render=10))  # overtaken within one lease
 @example(one_server(*A_MINUTE_OF_A[:2], Work(1, 1, 1), *A_MINUTE_OF_A[2:5], Work(5, 0, 2), *A_MINUTE_OF_A[5:]))
 @settings(max_examples=200, deadline=None)
