@@ -32,6 +32,7 @@ import looking
 import pausing
 import pressing
 import queueing
+import routing
 import simulating
 import spending
 import watching
@@ -47,6 +48,7 @@ BenchOfServer = Callable[[str, str], list[Line]]
 ALONE: dict[str, Bench] = {
     "queueing": queueing.measure,
     "filling": filling.measure,
+    "routing": routing.measure,
     "simulating": lambda: asyncio.run(simulating.measure()),
     "dropping": lambda: dropping.measure_bulk() + dropping.measure_listing(),
     "looking": looking.measure,
