@@ -79,7 +79,8 @@ def make_agent(
     builder = PromptBuilder(store, workspace)
     routing = Routing(fleet, clock, settings.routing.stay_seconds, patience.failover)
     lookup = NeedsLookup(store, routing, fleet, builder, signals, clock)
-    sender = Sender(recorder, fleet, builder, inputs, clock, settings.ui.previews)
+    live = LiveFile(workspace.locks, lock.worker)
+    sender = Sender(recorder, fleet, builder, inputs, clock, _preview_demand(settings, live))
     supervisor = tuner = None
     if settings.comfyui.launch and only is None:
         slots = slots_here(workspace)
@@ -121,7 +122,7 @@ def make_agent(
         tail=EventTail(store, MetricsLog(workspace.metrics_log, store.identity), bus, clock),
         grids=grids,
         expiry=Expiry(store, settings.batch_expiry_seconds, runs.all, clock),
-        live=LiveFile(workspace.locks, lock.worker),
+        live=live,
         idleness=Idleness(store, states, clock, lock.worker, only, patience.failover),
         supervisor=supervisor,
         tuner=tuner,
@@ -139,6 +140,11 @@ def _make_fleet(
         keep_free_bytes=round(settings.paths.keep_free_gb * 1024**3),
     )
     return Fleet(server_urls(workspace), connect or connect_over_http(client_id, limits, clock), limits, clock)
+
+
+def _preview_demand(settings: Settings, live: LiveFile) -> Callable[[], bool]:
+    setting = settings.ui.previews
+    return lambda: live.is_watched if setting == "watched" else setting == "always"
 
 
 def _patience_limits(comfyui: Comfy) -> PatienceLimits:

@@ -23,7 +23,7 @@ def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
     assert settings.comfyui.urls == ("http://127.0.0.1:8188",)
     assert settings.paths.database == "database/comfyui_agent.db"
     assert settings.lease_seconds == 30
-    assert (settings.ui.host, settings.ui.port, settings.ui.previews) == ("127.0.0.1", 8190, True)
+    assert (settings.ui.host, settings.ui.port, settings.ui.previews) == ("127.0.0.1", 8190, "watched")
 
 
 def test_the_environment_overrides_by_path(tmp_path: Path) -> None:
@@ -45,7 +45,13 @@ def test_the_environment_overrides_by_path(tmp_path: Path) -> None:
     assert settings.comfyui.urls == ("http://a:1", "http://b:2")
     assert settings.comfyui.timeout_seconds == 7
     assert settings.paths.database == "x.db"
-    assert not settings.ui.previews
+    assert settings.ui.previews == "never"
+
+
+def test_files_from_before_say_whether_previews_are_asked_for(tmp_path: Path) -> None:
+    for written, means in [(True, "always"), (False, "never"), ("watched", "watched"), ("always", "always")]:
+        assert Settings.model_validate({"ui": {"previews": written}}).ui.previews == means
+    assert settings_from(tmp_path, {"E3_UI__PREVIEWS": "true"}).ui.previews == "always"
 
 
 def test_a_list_in_the_environment_may_be_written_as_its_own_remedy_says(tmp_path: Path) -> None:
@@ -74,7 +80,7 @@ def test_what_is_wrong_is_named_in_one_line(tmp_path: Path) -> None:
         ("E3_COMFYUI__TIMEOUT", "3", "no such key; did you mean timeout_seconds?"),
         ("E3_NONSENSE", "3", "E3_NONSENSE: nonsense: there is no such key"),
         ("E3_COMFYUI", "3", "E3_COMFYUI: comfyui: '3' cannot be used: write a section"),
-        ("E3_UI__PREVIEWS", "sometimes", "ui.previews: 'sometimes' cannot be used: write true or false"),
+        ("E3_UI__PREVIEWS", "sometimes", "ui.previews: 'sometimes' cannot be used: write always, watched or never"),
         ("COMFY_MAX_RETRIES", "-3", "COMFY_MAX_RETRIES: books.retry_limit: '-3' cannot be used"),
     ]:
         with pytest.raises(Complaints) as caught:

@@ -93,7 +93,8 @@ class Supervisor:
         is_aside = server.health is Health.ASIDE
         stuck = self.clock.now() - server.since if is_aside else 0.0
         answered_at = server.answered_at if server.answers else 0.0
-        return replace(seen, answered_at=answered_at, silent_seconds=server.seconds_down(), stuck_seconds=stuck)
+        seen = replace(seen, answered_at=answered_at, rendered_at=server.rendered_at, stuck_seconds=stuck)
+        return replace(seen, silent_seconds=server.seconds_down())
 
     # In a thread.
 
