@@ -67,7 +67,8 @@ def make_agent(
     collector = Collector(store, workspace, leases, recorder, clock, lock.worker)
     builder = PromptBuilder(store, workspace)
     live = LiveFile(workspace.locks, lock.worker)
-    sender = Sender(recorder, fleet, builder, inputs, clock, _preview_demand(settings, live))
+    demand = {"always": lambda: True, "watched": lambda: live.is_watched, "never": lambda: False}
+    sender = Sender(recorder, fleet, builder, inputs, clock, demand[settings.ui.previews])
     settlement = Settlement(recorder, fleet, policy, clock, chance, collector.remove)
     parts = RunParts(fleet, sender, collector, settlement, recorder, patience, clock, signals.work.set)
     runs = Runs(fleet, leases, signals, clock, partial(Run, parts=parts))
@@ -108,11 +109,6 @@ def _make_fleet(settings: Settings, client_id: str, connect: Connect | None, clo
         keep_free_bytes=round(settings.paths.keep_free_gb * 1024**3),
     )
     return Fleet(settings.comfyui.urls, connect or connect_over_http(client_id, limits, clock), limits, clock)
-
-
-def _preview_demand(settings: Settings, live: LiveFile) -> Callable[[], bool]:
-    setting = settings.ui.previews
-    return lambda: live.is_watched if setting == "watched" else setting == "always"
 
 
 def _patience_limits(comfyui: Comfy) -> PatienceLimits:
