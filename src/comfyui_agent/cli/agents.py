@@ -28,8 +28,6 @@ if TYPE_CHECKING:  # imported where they are used: help needs neither YAML nor t
     from comfyui_agent.engine.intake.monitor import Monitor
 
 SUMMARY_SECONDS = 0.5
-GARBAGE = 20_000
-"""Objects between two looks for garbage in cycles, of which a job leaves little."""
 STOPS = "Ctrl-C stops; nothing gets lost."
 
 UntilIdle = Annotated[
@@ -155,8 +153,8 @@ async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
     except OSError as error:
         fail(f"no lock file can be made in {workspace.locks}: {error.strerror}")
     try:
-        gc.freeze()  # what the start has made stays
-        gc.set_threshold(GARBAGE)
+        gc.freeze()  # what the start has made stays, and a job leaves little garbage in cycles
+        gc.set_threshold(20_000)
         yield agent
     finally:
         agent.close()

@@ -89,10 +89,11 @@ def recognise(head: bytes, server_name: str) -> FileKind:
 def check_whole(path: Path, kind: FileKind, server_name: str) -> None:
     """Raise OutputProblem if a file is empty, cut short or unreadable, as far as its kind allows to know."""
     with path.open("rb") as file:
-        _check_file(file, kind, server_name)
+        check_file(file, kind, server_name)
 
 
-def _check_file(file: BinaryIO, kind: FileKind, server_name: str) -> None:
+def check_file(file: BinaryIO, kind: FileKind, server_name: str) -> None:
+    """The same for a file that is open or in memory."""
     size, name = file.seek(0, os.SEEK_END), shapes.shown(server_name)
     if size == 0:
         raise OutputProblem(f"{name} is empty")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 import aiohttp
 
 from comfyui_agent.comfy import shapes
-from comfyui_agent.comfy.content import HEAD, FileKind, check_whole, recognise
+from comfyui_agent.comfy.content import HEAD, FileKind, check_file, check_whole, recognise
 from comfyui_agent.comfy.errors import AnswerTooLarge, OutputProblem, ServerLost
 from comfyui_agent.comfy.results import ResultFile
 from comfyui_agent.comfy.transport import CHUNK, Transport
@@ -143,7 +144,10 @@ def _finish(path: Path, data: bytes, size: int, kind: FileKind, server_name: str
         os.fsync(file.fileno())
         if os.fstat(file.fileno()).st_size != size:
             raise FileNotFoundError(f"{path} was removed while it was written")
-    check_whole(path, kind, server_name)
+    if len(data) == size:  # it never left the memory, and the disk has all of it
+        check_file(io.BytesIO(data), kind, server_name)
+    else:
+        check_whole(path, kind, server_name)
 
 
 def _expect_file(response: aiohttp.ClientResponse, name: str, server: str) -> None:

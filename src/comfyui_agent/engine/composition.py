@@ -80,7 +80,8 @@ def make_agent(
     routing = Routing(fleet, clock, settings.routing.stay_seconds, patience.failover)
     lookup = NeedsLookup(store, routing, fleet, builder, signals, clock)
     live = LiveFile(workspace.locks, lock.worker)
-    sender = Sender(recorder, fleet, builder, inputs, clock, _preview_demand(settings, live))
+    demand = {"always": lambda: True, "watched": lambda: live.is_watched, "never": lambda: False}
+    sender = Sender(recorder, fleet, builder, inputs, clock, demand[settings.ui.previews])
     supervisor = tuner = None
     if settings.comfyui.launch and only is None:
         slots = slots_here(workspace)
@@ -140,11 +141,6 @@ def _make_fleet(
         keep_free_bytes=round(settings.paths.keep_free_gb * 1024**3),
     )
     return Fleet(server_urls(workspace), connect or connect_over_http(client_id, limits, clock), limits, clock)
-
-
-def _preview_demand(settings: Settings, live: LiveFile) -> Callable[[], bool]:
-    setting = settings.ui.previews
-    return lambda: live.is_watched if setting == "watched" else setting == "always"
 
 
 def _patience_limits(comfyui: Comfy) -> PatienceLimits:
