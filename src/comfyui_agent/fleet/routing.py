@@ -105,9 +105,9 @@ class Routing:
         state = definitions.version, server.capacity, known.memory_over
         cached = self._lacks.get((server.name, needs.key))
         if cached is None or cached[0] != state:
-            found = eligibility.lacks(
-                known, lambda name: (facts := definitions.facts(name)) and facts.choices, server.capacity
-            )
+            facts = {name: definitions.facts(name) for name in needs.classes}
+            offered = {name: each.choices for name, each in facts.items() if each}
+            found = eligibility.lacks(known, offered, server.capacity)
             cached = self._lacks[server.name, needs.key] = state, found
         return cached[1]
 
@@ -116,8 +116,7 @@ class Routing:
         known = self.find(key)
         if known is None:
             return ""
-        found = {server.name.partition("://")[2]: self.lacks(server, known) for server in self.employed()}
-        return eligibility.missing_everywhere({name: lacks or () for name, lacks in found.items()})
+        return eligibility.missing_everywhere({each.name: self.lacks(each, known) or () for each in self.employed()})
 
     def is_worth_loading(self, server: FleetServer, head: Head, waiting: Callable[[], int], busy: int) -> bool:
         """Whether loading its models here pays, when so many other servers are busy with them already."""

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path
 
 from comfyui_agent.comfy.address import NoServer, find_server
 from comfyui_agent.usecases.actor import Actor
-from comfyui_agent.usecases.servers import ServerChange, change_server
+from comfyui_agent.usecases.servers import ServerChange, change_server, server_uses
 from comfyui_agent.web.api.models import RunShown, ServerHalted, ServerShown
 from comfyui_agent.web.api.parameters import PREFIX, ByAdmin, Here, User
 from comfyui_agent.web.api.responses import fields_of
@@ -25,10 +25,13 @@ ServerName = Annotated[
 @router.get("", response_model=list[ServerShown], responses=problems())
 async def list_servers(context: Here, _: User) -> Any:
     """State, version, devices, memory and queue of each server, and what of ours is there."""
-    runs = await context.fleet.live()
+    runs, reports = await context.fleet.live(), await context.fleet.reports()
+    uses = await server_uses(context.store, context.submissions.intake, reports)
     return [
-        report.as_json() | {"runs": [fields_of(RunShown, run) for run in runs if run.server == report.url]}
-        for report in await context.fleet.reports()
+        report.as_json()
+        | {"runs": [fields_of(RunShown, run) for run in runs if run.server == report.url]}
+        | {"routing": uses[report.url]}
+        for report in reports
     ]
 
 

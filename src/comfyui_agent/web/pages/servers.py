@@ -8,6 +8,7 @@ from comfyui_agent.domain.server_states import STUCK_REMEDY
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
+from comfyui_agent.usecases.servers import server_uses
 from comfyui_agent.web.screens import Fragment, Screen, View
 
 
@@ -22,7 +23,9 @@ async def servers_part(view: View) -> Fragment:
     live = await view.context.fleet.live()
     reports = await view.context.fleet.reports()
     servers = [(report, [run for run in live if run.server == report.url]) for report in reports]
-    return Fragment("servers", {"servers": servers, "stuck_remedy": STUCK_REMEDY}, template="servers_list.html")
+    uses = await server_uses(view.context.store, view.context.submissions.intake, reports)
+    values = {"servers": servers, "uses": uses, "stuck_remedy": STUCK_REMEDY}
+    return Fragment("servers", values, template="servers_list.html")
 
 
 async def _sentence(view: View, servers: Sequence[tuple[ServerReport, Sequence[LiveRun]]]) -> str:
