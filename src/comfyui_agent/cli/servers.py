@@ -22,16 +22,9 @@ from comfyui_agent.domain.badges import SERVER_MARKS
 from comfyui_agent.domain.server_states import STUCK_REMEDY, ServerState
 from comfyui_agent.engine.server_reports import ServerReport, look_at
 from comfyui_agent.store.errors import StoreError
+from comfyui_agent.usecases import servers as usecases
 from comfyui_agent.usecases.intake import Intake
-from comfyui_agent.usecases.servers import (
-    ChangedServer,
-    ServerChange,
-    ServerUse,
-    change_server,
-    known_servers,
-    look_at_servers,
-    server_uses,
-)
+from comfyui_agent.usecases.servers import ChangedServer, ServerChange, change_server, known_servers
 from comfyui_agent.usecases.whereabouts import find_whereabouts
 
 app = typer.Typer(
@@ -155,12 +148,12 @@ async def explain(
     async with call.opened() as store:
         named = await find_job(store, job)
         found = await find_whereabouts(store, Intake(call.workspace), named)
-    lines = [f"{named.config_name} {found.sentence}."]
-    lines += [f"{name_of(each.url)}: {each.explanation}" for each in found.servers]
     if call.as_json:
         print_json(asdict(found))
-    for line in () if call.as_json else lines:
-        typer.echo(one_line(line))
+        return
+    typer.echo(one_line(f"{named.config_name} {found.sentence}."))
+    for each in found.servers:
+        typer.echo(one_line(f"{name_of(each.url)}: {each.explanation}"))
 
 
 async def _change(call: Invocation, name: str, change: ServerChange) -> None:
@@ -189,11 +182,11 @@ def _sentence(changed: ChangedServer) -> str:
 
 
 async def _show(call: Invocation) -> None:
-    uses: Mapping[str, ServerUse] = {}
+    uses: Mapping[str, usecases.ServerUse] = {}
     try:
         async with opened(call.workspace, wait=SHORT_WAIT) as store:
-            reports = await look_at_servers(store, call.workspace)
-            uses = await server_uses(store, Intake(call.workspace), reports)
+            reports = await usecases.look_at_servers(store, call.workspace)
+            uses = await usecases.server_uses(store, Intake(call.workspace), reports)
     except StoreError:  # there is no database, or it cannot be read
         reports = await asyncio.gather(*(look_at(url) for url in call.workspace.settings.comfyui.urls))
     words = {url: use.words for url, use in uses.items()}

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from comfyui_agent.comfy.address import address_of, name_of
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.eligibility import Offered, lacks
+from comfyui_agent.domain.eligibility import lacks
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.needs import KnownNeeds
 from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.domain.texts import listed
 from comfyui_agent.engine.server_reports import ServerReport, look_at
@@ -90,31 +89,27 @@ async def server_uses(store: Store, intake: Intake, reports: Sequence[ServerRepo
     offers = await intake.offers({name for each in waiting if each for name in each.needs.classes})
     found = {}
     for report in reports:
-        elsewhere = {each.model_set for url, each in sets.items() if url != report.url}
-        unused = _reason(report, waiting, offers.get(report.url), elsewhere)
-        each = sets.get(report.url, UNSEEN)
+        each, offered = sets.get(report.url, UNSEEN), offers.get(report.url)
+        lacking = [lacks(known, offered) if known and offered is not None else () for known in waiting]
+        elsewhere = {other.model_set for url, other in sets.items() if url != report.url}
+        is_left = all(known and known.needs.model_set in elsewhere for known in waiting)
+        unused = _reason(report, lacking, is_left=is_left)
         found[report.url] = ServerUse(each.names or None, each.since, each.loads, each.stays, each.overtakes, unused)
     return found
 
 
-def _reason(
-    report: ServerReport,
-    waiting: Sequence[KnownNeeds | None],
-    offered: Offered | None,
-    elsewhere: Collection[str | None],
-) -> str | None:
-    """Why a server has no work. None if it has, or gets some."""
+def _reason(report: ServerReport, lacking: Sequence[Sequence[str]], *, is_left: bool) -> str | None:
+    """Why a server has no work; None if it has, or gets some. `lacking`: what it lacks for each kind of waiting job."""
     if report.state != "up":
         return f"it is {report.state}"
     if report.running or report.pending:
         return None
-    found = [() if each is None or offered is None else lacks(each, offered) for each in waiting]
-    if found and all(found):
-        missing = list(dict.fromkeys(lack for each in found for lack in each))
+    if lacking and all(lacking):
+        missing = list(dict.fromkeys(lack for each in lacking for lack in each))
         return f"it lacks what waiting jobs need: {listed(missing)}"
-    if waiting and all(each and each.needs.model_set in elsewhere for each in waiting):
-        return "others have the models of what waits loaded"
-    return None if waiting else "nothing waits"
+    if not lacking:
+        return "nothing waits"
+    return "others have the models of what waits loaded" if is_left else None
 
 
 async def change_server(store: Store, actor: Actor, url: str, change: ServerChange) -> ChangedServer:

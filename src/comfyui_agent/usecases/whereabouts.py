@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from comfyui_agent.comfy.address import name_of
 from comfyui_agent.domain.eligibility import lacks, missing_everywhere
 from comfyui_agent.domain.jobs import Attempt, Job
-from comfyui_agent.domain.needs import Timing
 from comfyui_agent.domain.routing import stay_for
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted, parsed
@@ -57,20 +56,17 @@ async def find_whereabouts(
     known = next(iter(await store.run(ops.find_needs, {job.needs or ""})), None)
     offers = await intake.offers(known.needs.classes) if known else {}
     sets, timings = await store.run(ops.server_sets), await store.run(ops.timings)
+    timings.sort(key=lambda each: each.load_seconds or 0.0)  # of one set, the longest load counts
+    loads = {(each.server, each.model_set): each.load_seconds for each in timings}
     limit = intake.workspace.settings.routing.stay_seconds
     servers = []
     for report in await (look() if look else look_at_servers(store, intake.workspace)):
         loaded, capacity = sets.get(report.url), report.stats.capacity if report.stats else None
         found = lacks(known, offers[report.url], capacity) if known and report.url in offers else None
-        load = max((each.load_seconds or 0.0 for each in timings if _is_loaded(each, loaded)), default=None)
-        servers.append(_candidate(job, report, found, loaded, stay_for(limit, load)))
+        stay_seconds = stay_for(limit, loads.get((report.url, (loaded and loaded.model_set) or "")))
+        servers.append(_candidate(job, report, found, loaded, stay_seconds))
     ahead = await store.run(ops.jobs_ahead, job)
     return Whereabouts(explain_waiting(job, servers, ahead), tuple(servers))
-
-
-def _is_loaded(timing: Timing, loaded: LoadedSet | None) -> bool:
-    is_there = loaded is not None and (loaded.server, loaded.model_set) == (timing.server, timing.model_set)
-    return is_there and timing.load_seconds is not None
 
 
 def _candidate(
@@ -82,7 +78,7 @@ def _candidate(
         words.append("the job failed there before")
     if loaded and loaded.names:
         since = f"has {loaded.names} loaded since {(loaded.since or '')[11:19]} UTC"
-        words += [since, f"an older job is overtaken there for at most {stay_seconds:.0f} s"]
+        words += [since] if lacking else [since, f"an older job is overtaken there for at most {stay_seconds:.0f} s"]
         if loaded.overtaken_job == job.id:
             left = max(0.0, stay_seconds - (loaded.overtaken_seconds or 0.0))
             goes_on = f"{report.name} goes on with {loaded.names} for at most {left:.0f} s more"
@@ -98,8 +94,8 @@ def explain_waiting(job: Job, servers: Sequence[Candidate], ahead: Ahead) -> str
         return f"waits: {missing}. It fails when it is its turn, unless one has it by then"
     working = [each for each in servers if not each.lacks and each.state == "up"]
     if not working:
-        facts = [(each, f"lacks {', '.join(each.lacks)}" if each.lacks else f"is {each.state}") for each in servers]
-        why = ", ".join(f"{name_of(each.url)} {fact}" for each, fact in facts) or "none is known"
+        able = [f"{name_of(each.url)} is {each.state}" for each in servers if not each.lacks]
+        why = ", ".join(able) or "none is known"
         return f"waits: no server that can run it takes work ({why})"
     if ahead.earlier:
         span = f"{ahead.first}" if ahead.first == ahead.last else f"{ahead.first} to {ahead.last}"

@@ -46,6 +46,7 @@ async def test_what_no_server_has_is_said_wherever_the_job_is_looked_at(
         assert f"It waits: {missing}" in page
         assert "Which server may run it" in page
         assert f"N{missing[1:]}. Put it there" in (await house.get("/new?workflow=big")).text
+        assert 'id="job-servers"' in page
         assert "Put it there" not in (await house.get("/new?workflow=picture")).text
         [shown] = (await house.get("/api/v1/servers")).value
         assert shown["routing"]["unused"] == f"it lacks what waiting jobs need: {candidate['lacks'][0]}"

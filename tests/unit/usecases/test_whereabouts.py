@@ -43,8 +43,7 @@ def run(is_load: int | None = None, error: str | None = None) -> Attempt:
         (
             [Candidate(ONE, "up", MISSING), Candidate(TWO, "stuck", ())],
             Ahead(),
-            "waits: no server that can run it takes work "
-            "(gpu1:8188 lacks model big.safetensors for CheckpointLoaderSimple, gpu2:8188 is stuck)",
+            "waits: no server that can run it takes work (gpu2:8188 is stuck)",
         ),
         ([], Ahead(), "waits: no server that can run it takes work (none is known)"),
         ([Candidate(ONE, "up", (), GOES_ON)], Ahead(12, 10, 10, 5), "waits behind 12 jobs of priority 10"),
