@@ -83,6 +83,8 @@ PLANNING = Pool("e3-batches", 2)
 """The jobs of batches."""
 PARSING = Pool("e3-parse", 2)
 """Large answers of servers."""
+PROCESSES = Pool("e3-processes", 4)
+"""Local ComfyUI processes."""
 RENDERING, FILES = Pool("e3-render", 2), Pool("e3-files", 4)
 REQUESTS, THUMBNAILS = Pool("e3-requests", 2), Pool("e3-thumbnails", 2)
 """The page."""

@@ -168,6 +168,9 @@ class FakeComfy:
         self.name = name
         self.definitions: Any = FakeDefinitions()
         self.memory = 24 * 1024**3
+        self.load_seconds = 5.0
+        """How much longer the first prompt with another checkpoint takes."""
+        self._loaded = ""
         self._clock = clock
         self.is_up = True
         self.obeys = True
@@ -272,7 +275,11 @@ class FakeComfy:
     def finish(self) -> None:
         """The running prompt ends with a picture."""
         files = (ResultFile("9", f"{self.running}.png", "", "output"),)
-        self._end(Succeeded(self.running, Results(files), started_at=0.0, ended_at=1.0))
+        graph = watch.graph if (watch := self._watches.get(self.running)) else None
+        model = str(((graph or {}).get("4") or {}).get("inputs", {}).get("ckpt_name", ""))
+        seconds = 1.0 + (self.load_seconds if model != self._loaded else 0.0)
+        self._loaded = model
+        self._end(Succeeded(self.running, Results(files), started_at=0.0, ended_at=seconds))
 
     def fail(self, kind: FailureClass, message: str = "boom") -> None:
         self._end(Failed(self.running, Failure(kind, message, server=self.name, prompt_id=self.running)))
@@ -336,8 +343,9 @@ class Room:
     def comfy(self) -> FakeComfy:
         return next(iter(self.servers.values()))
 
-    async def submit(self, *names: str, **facts: Any) -> None:
-        template = Template.of(GRAPH)
+    async def submit(self, *names: str, model: str = "", **facts: Any) -> None:
+        loader = {"4": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": model}}} if model else {}
+        template = Template.of(GRAPH | loader)
         await self.store.run(ops.submit_jobs, [NewJob(name, "T2I", "w", template=template, **facts) for name in names])
 
     async def start(self, **options: Any) -> Agent:

@@ -60,7 +60,7 @@ async def run(call: Invocation, until_idle: UntilIdle = False) -> int:
     async with call.opened(create=True) as store, _agent(workspace, store) as agent:
         monitor = Monitor(store, workspace)
         folder = workspace.job_file(workspace.processing)
-        opening = f"Watching {folder}, rendering with {', '.join(agent.fleet.servers)}. {STOPS}"
+        opening = f"Watching {folder}, rendering with {_servers_of(agent)}. {STOPS}"
         async with (
             _summed_up(store, opening, call.as_json, monitor),
             page_beside(store, workspace),
@@ -126,10 +126,14 @@ async def execute(call: Invocation, until_idle: UntilIdle = False) -> int:
         Two servers, until everything is done.
     """
     async with call.opened(create=True) as store, _agent(call.workspace, store) as agent:
-        opening = f"Working off {call.workspace.database} with {', '.join(agent.fleet.servers)}. {STOPS}"
+        opening = f"Working off {call.workspace.database} with {_servers_of(agent)}. {STOPS}"
         async with _summed_up(store, opening, call.as_json), shown(agent.bus, store, agent, as_json=call.as_json):
             failures = await agent.run(until_idle=until_idle)
         return _code_of(agent, failures)
+
+
+def _servers_of(agent: Agent) -> str:
+    return ", ".join(agent.fleet.servers) or "the ComfyUI processes of comfyui.launch"
 
 
 def _code_of(agent: Agent, failures: int) -> int:

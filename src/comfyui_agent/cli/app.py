@@ -51,6 +51,7 @@ class Commands(LazyGroup):
         "loadtest": "Press on ComfyUI servers, measure every prompt, and write a report with a page.",
         "sla": "Targets, and whether they are met.",
         "servers": "Look at ComfyUI servers, and take one out of work.",
+        "comfyui": "ComfyUI processes on this machine, started and supervised by E3.",
         "workflow": "Workflows.",
         "token": "Tokens for the web page and the API.",
         "nodes": "E3's nodes inside ComfyUI.",

@@ -22,6 +22,7 @@ from comfyui_agent.engine.health_checks import (
     look_at_servers,
     look_at_workflows,
 )
+from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import this_host
 from comfyui_agent.store.connect import version_of
@@ -80,8 +81,10 @@ async def _look(folder: Path, config: str) -> AsyncIterator[Finding]:
     for each in look_at_job_files(workspace, reasons):
         yield each
     yield look_at_disk(workspace)
+    if not server_urls(workspace):
+        yield Finding("servers", False, "no process of comfyui.launch was started yet: e3 comfyui up starts them")
     try:
-        async for each in look_at_servers(workspace.settings.comfyui.urls, usable, stuck):
+        async for each in look_at_servers(server_urls(workspace), usable, stuck):
             yield each
     except ValueError as error:
         yield Finding("servers", False, f"comfyui.api_base_url or comfyui.servers: {error}")

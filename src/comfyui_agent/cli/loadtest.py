@@ -17,7 +17,7 @@ from comfyui_agent.cli.load_view import LoadView, summary_lines
 from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workflow import payload_named
-from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
+from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, servers_of, workspace_at
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.lab import files
@@ -147,7 +147,7 @@ def loadtest(
     except BadPlan as error:
         fail(str(error), code=2)
     plan = LoadPlan(
-        workspace.settings.comfyui.urls,
+        servers_of(workspace),
         payloads,
         mode,
         levels,

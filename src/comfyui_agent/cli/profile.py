@@ -11,7 +11,7 @@ from comfyui_agent.cli.completion import workflow_names
 from comfyui_agent.cli.output import fail, log_for_people
 from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workflow import payload_named
-from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
+from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, servers_of, workspace_at
 
 
 def profile(
@@ -71,4 +71,4 @@ def profile(
         fail(str(error))
     limit = timeout or place.settings.comfyui.timeout_seconds
     session = ProfileSession(folder, runs, limit, as_json)
-    run_until_signal(session.profile(place.settings.comfyui.urls[0], payloads))
+    run_until_signal(session.profile(servers_of(place)[0], payloads))

@@ -36,6 +36,8 @@ MARKS = {
     EventName.SERVER_UP: ("●", "Server up"),
     EventName.SERVER_DOWN: ("△", "Server down"),
     EventName.SERVER_DRAINED: ("○", "Server drained"),
+    EventName.SERVER_STARTED: ("◌", "Server started"),
+    EventName.SERVER_RESTARTED: ("◌", "Server restarted"),
 }
 ON_BOARD = frozenset({EventName.JOB_SUBMITTED, EventName.JOB_STARTED, EventName.BATCH_CREATED})
 """Events that the live board shows in its own way."""

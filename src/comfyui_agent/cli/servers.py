@@ -16,7 +16,7 @@ from rich.text import Text
 from comfyui_agent.batches.name_lookup import find_job
 from comfyui_agent.cli.invocation import SHARED, USAGE, USUAL, Invocation, show_errors, with_options
 from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
-from comfyui_agent.cli.workspace import SHORT_WAIT, opened, workspace_at
+from comfyui_agent.cli.workspace import SHORT_WAIT, opened, servers_of, workspace_at
 from comfyui_agent.comfy.address import NoServer, Unnamed, address_of, find_server, name_of
 from comfyui_agent.domain.badges import SERVER_MARKS
 from comfyui_agent.domain.server_states import STUCK_REMEDY, ServerState
@@ -182,13 +182,14 @@ def _sentence(changed: ChangedServer) -> str:
 
 
 async def _show(call: Invocation) -> None:
+    urls = servers_of(call.workspace)
     uses: Mapping[str, usecases.ServerUse] = {}
     try:
         async with opened(call.workspace, wait=SHORT_WAIT) as store:
             reports = await usecases.look_at_servers(store, call.workspace)
             uses = await usecases.server_uses(store, Intake(call.workspace), reports)
     except StoreError:  # there is no database, or it cannot be read
-        reports = await asyncio.gather(*(look_at(url) for url in call.workspace.settings.comfyui.urls))
+        reports = await asyncio.gather(*(look_at(url) for url in urls))
     words = {url: use.words for url, use in uses.items()}
     if call.as_json:
         routing = {url: asdict(use) for url, use in uses.items()}

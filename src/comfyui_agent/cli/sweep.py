@@ -24,6 +24,7 @@ from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.pace import duration_of
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.engine.sweep_planner import PatientPlanner
+from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.usecases.sweeps import plan_sweep, queue_sweep
@@ -149,7 +150,7 @@ async def _show_plan(call: Invocation, found: Sweep) -> None:
     with contextlib.suppress(StoreError):  # no database is made for this
         async with opened(call.workspace, wait=SHORT_WAIT) as store:
             durations = sorted(await store.run(ops.past_durations, found.request.workflow.recipe.workflow_id))
-    servers = len(call.workspace.settings.comfyui.urls)
+    servers = max(1, len(server_urls(call.workspace)))
     median = durations[len(durations) // 2] if durations else None
     estimate = None if median is None else median * len(found) / servers
     axes = found.combinations.axes

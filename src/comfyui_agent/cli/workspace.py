@@ -69,7 +69,7 @@ def workspace_at(folder: Path, database: str = "", servers: list[str] | None = N
     if database:
         url = database if "://" in database else str(Path(database).absolute())
         workspace = with_settings(workspace, "database", url=url)
-    return with_settings(workspace, "comfyui", servers=tuple(servers)) if servers else workspace
+    return with_settings(workspace, "comfyui", servers=tuple(servers), launch=()) if servers else workspace
 
 
 def with_settings(workspace: Workspace, section: str, **values: object) -> Workspace:
@@ -91,6 +91,13 @@ def check_addresses(workspace: Workspace, *, are_given: bool) -> None:
             ServerAddress.parse(url)
         except ValueError as error:
             fail(f"{where}{key}: {error}", code=2)
+
+
+def servers_of(workspace: Workspace) -> tuple[str, ...]:
+    """The servers of a workspace, those that E3 launches among them. Fails if there is none yet."""
+    from comfyui_agent.fleet.launch.state import server_urls
+
+    return server_urls(workspace) or fail("no process of comfyui.launch was started yet: e3 comfyui up starts them")
 
 
 @asynccontextmanager

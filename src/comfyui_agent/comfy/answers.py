@@ -103,8 +103,10 @@ class Device:
     kind: str
     vram_total: int
     vram_free: int
+    reserved: int = 0
+    """Bytes that the server's process holds, in use or not."""
     unloadable: int = 0
-    """Bytes in use that come free when the server unloads its models."""
+    """Those in use, which come free when it unloads its models."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,10 @@ class SystemStats:
     def free_memory(self) -> int:
         """Free video memory of all devices, or free main memory if there is no device."""
         return sum(device.vram_free for device in self.devices) if self.devices else self.ram_free
+
+    @property
+    def reserved(self) -> int:
+        return max((device.reserved for device in self.devices), default=0)
 
     @property
     def capacity(self) -> int:
@@ -146,17 +152,15 @@ class SystemStats:
 
 def _device(item: Any) -> Device:
     device = expect(dict, item, "a device")
+    reserved = int(number(device.get("torch_vram_total", 0), "torch_vram_total"))
     return Device(
         name=optional_text(device.get("name")),
         kind=optional_text(device.get("type")),
         vram_total=int(number(device.get("vram_total"), "vram_total")),
         vram_free=int(number(device.get("vram_free"), "vram_free")),
-        unloadable=int(_reserved(device, "torch_vram_total") - _reserved(device, "torch_vram_free")),
+        reserved=reserved,
+        unloadable=reserved - int(number(device.get("torch_vram_free", 0), "torch_vram_free")),
     )
-
-
-def _reserved(device: Mapping[str, Any], key: str) -> float:
-    return number(device.get(key, 0), key)
 
 
 @dataclass(frozen=True)

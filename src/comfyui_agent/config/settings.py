@@ -90,18 +90,49 @@ class Paths(_Section):
     """Space that results leave free on their disk. Results that need it wait."""
 
 
+def _variables(value: Any) -> Any:
+    """Values of environment variables as text: YAML reads `1` as a number."""
+    return {key: str(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+Cards = Annotated[tuple[Annotated[Whole, Field(ge=0, le=1023)], ...], BeforeValidator(_listed), Field(min_length=1)]
+PerGpu = Annotated[Whole, Field(ge=1, le=64)]
+
+
+class Launch(_Section):
+    """ComfyUI processes of one directory, which E3 starts and supervises on this machine."""
+
+    directory: Place = Field(description="the folder of a ComfyUI, such as /opt/ComfyUI")
+    python: str = _setting("", "its Python, such as /opt/ComfyUI/venv/bin/python")
+    arguments: Texts = _setting((), 'a list of arguments for its main.py, such as ["--fast"]')
+    gpus: Literal["all", "cpu"] | Cards = _setting("all", "all, cpu, or a list of cards such as [0, 1]")
+    per_gpu: Literal["auto"] | PerGpu = _setting(1, "a whole number from 1 to 64, or auto")
+    vram_reserve_gb: Annotated[Number, Field(ge=0, le=1024)] | None = _setting(
+        None, "a number of gigabytes from 0 on, such as 1.5"
+    )
+    port_from: Whole = _between("a port", 8188, 1024, 65000)
+    environment: Annotated[dict[str, str], BeforeValidator(_variables)] = _setting(
+        {}, "a mapping of variables, such as {HF_HOME: /models/hf}"
+    )
+    stop_with_agent: bool = _setting(False, "true or false")
+
+
 class Comfy(_Section):
-    """The ComfyUI servers. `servers` wins over `api_base_url`."""
+    """The ComfyUI servers. `servers` wins over `api_base_url`; processes of `launch` come on top of `servers`."""
 
     api_base_url: str = _setting("http://127.0.0.1:8188", "an address, such as http://127.0.0.1:8188")
     servers: Texts = _setting((), 'a list of addresses, such as ["http://gpu1:8188", "http://gpu2:8188"]')
+    launch: Annotated[tuple[Launch, ...], BeforeValidator(_listed)] = _setting(
+        (), "a list of sections, such as [{directory: /opt/ComfyUI, gpus: all}]"
+    )
     timeout_seconds: Seconds = _seconds(300.0)
     stall_seconds: Seconds = _seconds(120.0)
     failover_seconds: Seconds = _seconds(60.0)
 
     @property
     def urls(self) -> tuple[str, ...]:
-        return self.servers or (self.api_base_url,)
+        """The configured servers. Where E3 launches its own, `api_base_url` is not among them."""
+        return self.servers or (() if self.launch else (self.api_base_url,))
 
 
 class Routing(_Section):

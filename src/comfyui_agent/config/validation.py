@@ -124,6 +124,6 @@ def _follow(model: type[BaseModel], path: Path) -> tuple[str, list[type[BaseMode
 def _models(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    if get_origin(annotation) in (Union, UnionType):
+    if get_origin(annotation) in (Union, UnionType, tuple):
         return [found for part in get_args(annotation) for found in _models(part)]
     return []

@@ -40,6 +40,11 @@ class Workspace:
         return self._real_root / "database" / "agents"
 
     @property
+    def processes(self) -> Path:
+        """The folders of ComfyUI processes that E3 supervises, one for each slot."""
+        return self._real_root / "comfyui"
+
+    @property
     def metrics_log(self) -> Path:
         return self.root / self.settings.metrics_log
 
@@ -109,6 +114,7 @@ class Workspace:
         beside = Path(self.database).parent
         folders = [self.recipes.parent, self.processing, self.root / self.settings.paths.workflows, beside]
         folders += [self.locks, self.kept_inputs, self.thumbnails]
+        folders += [self.processes] if self.settings.comfyui.launch else []
         return frozenset(folder.resolve() for folder in folders)
 
     @cached_property

@@ -27,6 +27,9 @@ class EventName(TextEnum):
     SERVER_UP = "server.up"
     SERVER_DOWN = "server.down"
     SERVER_DRAINED = "server.drained"
+    SERVER_STARTED = "server.started"
+    SERVER_RESTARTED = "server.restarted"
+    SERVER_TUNED = "server.tuned"
     LOAD_STARTED = "load.started"
     LOAD_ENDED = "load.ended"
     ALERT_SERVER = "alert.server"
@@ -53,6 +56,9 @@ class EventName(TextEnum):
     AUDIT_SERVER_PAUSE = "audit.server.pause"
     AUDIT_SERVER_DRAIN = "audit.server.drain"
     AUDIT_SERVER_RESUME = "audit.server.resume"
+    AUDIT_SERVER_RESTART = "audit.server.restart"
+    AUDIT_SERVER_UP = "audit.server.up"
+    AUDIT_SERVER_STOP = "audit.server.stop"
     AUDIT_TOKEN_CREATE = "audit.token.create"  # noqa: S105 - a name
     AUDIT_TOKEN_REVOKE = "audit.token.revoke"  # noqa: S105 - a name
     AUDIT_TOKEN_OPEN = "audit.token.open"  # noqa: S105 - a name

@@ -22,11 +22,13 @@ from comfyui_agent.engine.recovery import Recovery
 from comfyui_agent.engine.run import Run
 from comfyui_agent.engine.runs import Runs, Signals
 from comfyui_agent.engine.server_states import ServerAlerts, ServerStates
+from comfyui_agent.engine.tuner import Tuner
 from comfyui_agent.engine.unowned_prompts import UnownedPrompts
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.fleet.fleet import Fleet
+from comfyui_agent.fleet.launch.supervisor import Supervisor
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.agent_lock import AgentLock
+from comfyui_agent.store.agent_lock import AgentLock, working
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
 from comfyui_agent.store.store import Store
 
@@ -39,6 +41,7 @@ CLOSING_SECONDS = 0.2
 CHECK_PAUSE = 0.2
 LEASE_PAUSE = 1.0
 GRID_SECONDS = 2.0
+TUNING_SECONDS = 2.0
 LIVE_SECONDS = 0.5
 FIRST_ANSWER_SECONDS = 3.0
 
@@ -66,6 +69,8 @@ class Agent:
     expiry: Expiry
     live: LiveFile
     idleness: Idleness
+    supervisor: Supervisor | None = None
+    tuner: Tuner | None = None
     first_event: int = 0
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when failures are being counted, or the agent has ended."""
@@ -101,6 +106,8 @@ class Agent:
             self.is_ready.set()
             await self.fleet.start()
             self.store.on_change(self.signals.change.set)
+            if self.supervisor is not None:
+                await self._attempt("starting ComfyUI processes", self.supervisor.look)
             await self._look_at_servers()
             loops += [asyncio.create_task(work) for work in self._loops()]
             if until_idle:
@@ -122,6 +129,10 @@ class Agent:
         await self.lookup.stop()
         await self.recovery.stop()
         await self.unowned.stop()
+        if self.supervisor is not None and working(self.lock.folder) == [self.worker]:
+            await self._until(deadline, self.supervisor.leave())
+        if self.tuner is not None:
+            self.tuner.close()
         await self._until(deadline, self._release())
         self.live.remove()
         self.tail.close()
@@ -146,6 +157,8 @@ class Agent:
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         own = [self._recover(), self._check_changes(), self._dispatch(), self._show_live(), self._make_grids()]
+        own += [self._supervise(self.supervisor)] if self.supervisor is not None else []
+        own += [self._tune(self.tuner)] if self.tuner is not None else []
         return [*own, self.leases.keep(), self.tail.follow(), self.expiry.watch()]
 
     async def _dispatch(self) -> None:
@@ -200,6 +213,16 @@ class Agent:
         while True:
             await self.live.show(self.runs)
             await self.clock.sleep(LIVE_SECONDS)
+
+    async def _tune(self, tuner: Tuner) -> None:
+        while True:
+            await self._attempt("measuring ComfyUI processes", tuner.look)
+            await self.clock.sleep(TUNING_SECONDS)
+
+    async def _supervise(self, supervisor: Supervisor) -> None:
+        while True:
+            await self._attempt("looking at ComfyUI processes", supervisor.look)
+            await supervisor.pause()
 
     async def _make_grids(self) -> None:
         while True:

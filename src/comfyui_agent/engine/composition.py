@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from comfyui_agent.clock import SYSTEM_CLOCK, Clock
@@ -30,10 +31,14 @@ from comfyui_agent.engine.sender import Sender
 from comfyui_agent.engine.server_inputs import ServerInputs
 from comfyui_agent.engine.server_states import ServerAlerts, ServerStates
 from comfyui_agent.engine.settlement import Settlement
+from comfyui_agent.engine.tuner import Tuner
 from comfyui_agent.engine.unowned_prompts import UnownedPrompts
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
 from comfyui_agent.fleet.fleet import Connect, Fleet, connect_over_http
+from comfyui_agent.fleet.launch.lifecycle import LaunchLimits
+from comfyui_agent.fleet.launch.state import server_urls
+from comfyui_agent.fleet.launch.supervisor import Supervisor, slots_here
 from comfyui_agent.fleet.routing import Routing
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
@@ -51,17 +56,18 @@ def make_agent(
     clock: Clock = SYSTEM_CLOCK,
     chance: Callable[[], float] = random.random,
     connect: Connect | None = None,
+    launch_limits: LaunchLimits | None = None,
 ) -> Agent:
     """An agent for a workspace.
 
     With `only`, it takes nothing but the jobs of that batch, reserved ones included. One that `is_quiet` asks its
-    servers nothing more often than every `poll_interval_ms`. Tests give it a clock, chances and connections.
+    servers nothing more often than every `poll_interval_ms`. Tests give it a clock, chances, connections and limits.
     """
     settings = workspace.settings
     lock = AgentLock(workspace.locks, is_part=only is not None)
     bus, signals, recorder = bus or Bus(), Signals(), Recorder(store, clock)
     client_prefix = f"e3-{store.identity}-"  # the client ids of all agents of this database start with it
-    fleet = _make_fleet(settings, client_prefix + lock.worker, connect, clock, is_quiet=is_quiet)
+    fleet = _make_fleet(workspace, client_prefix + lock.worker, connect, clock, is_quiet=is_quiet)
     policy = RetryPolicy(settings.retry_limit, settings.retry_backoff_seconds, settings.poison_limit)
     patience = _patience_limits(settings.comfyui)
     inputs = ServerInputs(workspace, clock)
@@ -71,7 +77,14 @@ def make_agent(
     routing = Routing(fleet, clock, settings.routing.stay_seconds, patience.failover)
     lookup = NeedsLookup(store, routing, fleet, builder, signals, clock)
     sender = Sender(recorder, fleet, builder, inputs, clock, settings.ui.previews)
+    supervisor = tuner = None
+    if settings.comfyui.launch and only is None:
+        slots = slots_here(workspace)
+        supervisor = Supervisor(slots, workspace, fleet, store, clock, recorder.note, launch_limits)
+        tuner = Tuner(supervisor, fleet, store, clock, recorder.note, workspace.processes)
     settlement = Settlement(recorder, fleet, routing, policy, clock, chance, collector.remove)
+    if supervisor is not None:
+        settlement = replace(settlement, report_lost_context=supervisor.report_lost_context)
     parts = RunParts(fleet, sender, collector, settlement, recorder, patience, clock, signals.work.set)
     runs = Runs(fleet, leases, signals, clock, partial(Run, parts=parts))
     recovery = Recovery(store, workspace, lock, fleet, leases, runs, clock, collector.remove, only)
@@ -104,17 +117,22 @@ def make_agent(
         expiry=Expiry(store, settings.batch_expiry_seconds, runs.all, clock),
         live=LiveFile(workspace.locks, lock.worker),
         idleness=Idleness(store, states, clock, lock.worker, only, patience.failover),
+        supervisor=supervisor,
+        tuner=tuner,
     )
 
 
-def _make_fleet(settings: Settings, client_id: str, connect: Connect | None, clock: Clock, *, is_quiet: bool) -> Fleet:
+def _make_fleet(
+    workspace: Workspace, client_id: str, connect: Connect | None, clock: Clock, *, is_quiet: bool
+) -> Fleet:
+    settings = workspace.settings
     limits = Limits(
         lost_after_seconds=NEVER,
         poll_seconds=settings.poll_interval_ms / 1000,
         is_quiet=is_quiet,
         keep_free_bytes=round(settings.paths.keep_free_gb * 1024**3),
     )
-    return Fleet(settings.comfyui.urls, connect or connect_over_http(client_id, limits, clock), limits, clock)
+    return Fleet(server_urls(workspace), connect or connect_over_http(client_id, limits, clock), limits, clock)
 
 
 def _patience_limits(comfyui: Comfy) -> PatienceLimits:

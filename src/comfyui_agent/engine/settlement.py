@@ -64,6 +64,8 @@ class Settlement:
     """Spreads backoffs (0 to 1)."""
     remove_files: Callable[[Sequence[str]], Awaitable[None]]
     """Removes files that are nobody's any more."""
+    report_lost_context: Callable[[str, str], bool] = lambda *_: False
+    """Told of an exception at a server. True if that has lost its card and is restarted."""
 
     async def settle(
         self, leased: Leased, server: FleetServer, failure: Failure, *, was_running: bool, is_left: bool
@@ -75,6 +77,8 @@ class Settlement:
         """
         if failure.kind is FailureClass.CANCELLED:  # of an earlier life: whoever holds the lease is wanted
             failure = replace(failure, kind=FailureClass.INTERRUPTED)
+        if failure.kind is FailureClass.EXECUTION and self.report_lost_context(server.name, failure.message):
+            failure, was_running = replace(failure, kind=FailureClass.SERVER_LOST), True
         if failure.kind is FailureClass.OOM:
             await self._free_memory(leased, server)
         if failure.kind is FailureClass.SERVER_LOST:
@@ -172,6 +176,7 @@ class Settlement:
 
         It gets nothing new meanwhile.
         """
+        server.oom_failures += 1
         server.freeing.add(leased.prompt_id)
         try:
             await self.clock.wait_while(lambda: server.is_rendering_ours, FREE_SECONDS)

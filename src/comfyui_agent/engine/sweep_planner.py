@@ -16,6 +16,7 @@ from comfyui_agent.domain.needs import KnownNeeds
 from comfyui_agent.domain.values import ReadLines, draw_seeds
 from comfyui_agent.engine.intake.choices import ask_definitions, offers_of
 from comfyui_agent.engine.intake.input_files import InputFiles
+from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.pools import Pool
 
 T = TypeVar("T")
@@ -66,7 +67,7 @@ async def define_sweep(
     """
     counted = await planner.run(lambda _: count_axes(request, read_lines, bounds))
     classes = {place.class_type for place in request.workflow.places.all.values()}
-    definitions, answers = await ask_definitions(workspace.settings.comfyui.urls, classes)
+    definitions, answers = await ask_definitions(server_urls(workspace), classes)
     finished, keep = workspace.settings.paths.jobs_finished, InputFiles(workspace).keep_patiently
     found = await planner.run(
         lambda check_cancelled: define(

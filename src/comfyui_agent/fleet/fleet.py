@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 PROBE = Limits(connect_seconds=3.0, answer_seconds=10.0, retries=0)
 PROBE_SECONDS = 2.0
 PROBE_DOWN_SECONDS = 0.5
+PROBE_RETIRED_SECONDS = 10.0
 BREATH = 0.05
 
 Connect = Callable[[str], Connection]
@@ -72,6 +73,19 @@ class Fleet:
         await self._employ(server)
         return server
 
+    async def employ(self, url: str) -> FleetServer:
+        """Give a server work from now on."""
+        server = await self.get(url)
+        if server.is_retired:
+            server.is_retired = False
+            self.probe_now(server)
+        return server
+
+    def retire(self, url: str) -> None:
+        """Give a server no new work any more. Its prompts are fetched."""
+        if url in self.servers:
+            self.servers[url].is_retired = True
+
     def ready(self) -> list[FleetServer]:
         """The servers that take work, least busy first."""
         return sorted((server for server in self.servers.values() if server.takes_work), key=lambda each: each.load)
@@ -84,7 +98,8 @@ class Fleet:
     @property
     def is_out_of_work(self) -> bool:
         """Whether people have taken every server out of work."""
-        return all(server.out_of_work is not None for server in self.servers.values() if not server.is_retired)
+        wanted = [server for server in self.servers.values() if not server.is_retired]
+        return bool(wanted) and all(server.out_of_work is not None for server in wanted)
 
     def apply_states(self, states: Mapping[str, ServerState]) -> bool:
         """Take exactly these servers out of work. Returns whether that changed anything."""
@@ -122,6 +137,7 @@ class Fleet:
             except Exception:
                 log.exception("looking at %s failed", server.name)
             pause = PROBE_SECONDS if server.health is Health.UP else PROBE_DOWN_SECONDS
+            pause = PROBE_RETIRED_SECONDS if server.is_retired and not server.answers and not server.at_work else pause
             pause = self._limits.poll_seconds if self._limits.is_quiet else pause
             if await self._clock.wait_for(server.probe_request, pause):
                 await self._clock.sleep(BREATH)

@@ -126,6 +126,7 @@ class FleetServer:
         """Prompts that were short of memory here, and whose runs wait to free it. It gets nothing new meanwhile."""
         self.capacity: int | None = None
         """Bytes of memory that one prompt could have there; None until it was asked."""
+        self.oom_failures = 0
         self.unreadable_until = 0.0
         """It did not say what it has, and is not asked before. It may be given anything meanwhile."""
         self._paused_until = 0.0

@@ -17,8 +17,8 @@ from comfyui_agent.store.records import Lease, Leased, Window
 from comfyui_agent.store.rows import record, text
 
 LONGEST_BACKOFF = 24 * 3600.0
-BEFORE_ALL = -(2**31) - 2
-"""Comes before every priority; NULL counts as the number after it."""
+BEFORE_ALL = -2e18
+"""Comes before every priority. In the order of leases, NULL and whatever is below -1e18 count as -1e18."""
 
 
 class Route(Protocol):

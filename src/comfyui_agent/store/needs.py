@@ -98,6 +98,20 @@ def timings(session: Session) -> list[Timing]:
     return [record(Timing, row) for row in session.rows("timings")]
 
 
+@dataclass(frozen=True)
+class RendersOfNeeds:
+    """How many renders with certain needs some servers have done, and their mean seconds."""
+
+    needs: str
+    renders: int
+    seconds: float
+
+
+@query
+def renders_at(session: Session, servers: Collection[str]) -> list[RendersOfNeeds]:
+    return [record(RendersOfNeeds, row) for row in session.rows("renders_at", servers=json_text(list(servers)))]
+
+
 @query
 def server_sets(session: Session) -> dict[str, LoadedSet]:
     rows = session.rows("server_sets")

@@ -15,6 +15,7 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.domain.texts import listed
 from comfyui_agent.engine.server_reports import ServerReport, look_at
+from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.needs import LoadedSet
 from comfyui_agent.store.store import Store
@@ -50,7 +51,7 @@ async def known_servers(store: Store, workspace: Workspace) -> list[str]:
 
     ValueError if the address of a configured one is none.
     """
-    configured = [address_of(url) for url in workspace.settings.comfyui.urls]
+    configured = [address_of(url) for url in server_urls(workspace)]
     out_of_work = [each.server for each in await store.run(ops.servers_out_of_work)]
     at_work = [attempt.server for attempt in await store.run(ops.open_attempts) if attempt.server]
     return list(dict.fromkeys([*configured, *out_of_work, *at_work]))
@@ -58,7 +59,7 @@ async def known_servers(store: Store, workspace: Workspace) -> list[str]:
 
 async def look_at_servers(store: Store, workspace: Workspace) -> list[ServerReport]:
     """Every configured server, as it answers now, with what the database knows about it."""
-    reports = await asyncio.gather(*(look_at(url) for url in workspace.settings.comfyui.urls))
+    reports = await asyncio.gather(*(look_at(url) for url in server_urls(workspace)))
     states = {each.server: each.state for each in await store.run(ops.servers_out_of_work)}
     stuck = await store.run(ops.stuck_prompts)
     return [report.judged(states, stuck) for report in reports]

@@ -13,11 +13,13 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.live_runs import LiveRun, read_live, want_previews
 from comfyui_agent.engine.server_reports import ServerReport, look_at
+from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import PART, living
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.processes import ProcessReport, processes_by_url
 from comfyui_agent.usecases.servers import known_servers
 
 log = logging.getLogger(__name__)
@@ -99,6 +101,10 @@ class FleetView:
         stuck = await self._store.run(ops.stuck_prompts)
         return [report.judged(out_of_work, stuck) for report in self._reports]
 
+    async def processes(self) -> dict[str, ProcessReport]:
+        """The processes that E3 supervises here, by the address of their server."""
+        return await FILES.run(processes_by_url, self._workspace)
+
     async def known(self) -> list[str]:
         """The address of every server that has to do with this queue."""
         return await known_servers(self._store, self._workspace)
@@ -109,7 +115,7 @@ class FleetView:
         return self._looking
 
     async def _look(self) -> None:
-        urls = list(self._workspace.settings.comfyui.urls)
+        urls = list(server_urls(self._workspace))
         with contextlib.suppress(StoreError):
             configured = {address_of(url) for url in urls}
             urls += [address for address in await self.known() if address not in configured]

@@ -98,6 +98,7 @@ class EventCounters:
         self._failures = counter("e3_failures", "Jobs that failed, by class", "class", CLASSES)
         self._retries = counter("e3_retries", "Runs that failed and are repeated, by class", "class", CLASSES)
         self._alerts = counter("e3_alerts", "Alerts for a person to see", "alert", ALERTS)
+        self._restarts = counter("e3_server_restarts", "Restarts of supervised ComfyUI processes", "server", ())
         lasts, labels = "Seconds of execution of jobs that are done", ["workflow", "server"]
         self._durations = Histogram("e3_job_duration_seconds", lasts, labels, buckets=DURATIONS, registry=registry)
         waits = "Seconds from the submission of a job to each of its starts"
@@ -116,6 +117,8 @@ class EventCounters:
             self._failures.labels(_known(event.failure_class, CLASSES)).inc()
         elif event.name == EventName.JOB_RETRY:
             self._retries.labels(_known(event.failure_class, CLASSES)).inc()
+        elif event.name == EventName.SERVER_RESTARTED:
+            self._restarts.labels(self._servers.of(event.server)).inc()
         elif event.name.startswith(ALERT):
             self._alerts.labels(_known(event.name.removeprefix(ALERT), ALERTS)).inc()
 
@@ -148,15 +151,19 @@ class Metrics(Collector):
 
     async def exposition(self) -> bytes:
         """All metrics in the text format of `CONTENT_TYPE`."""
-        readings, reports, agents = await asyncio.gather(
-            self._read_database(), self.servers(PATIENCE), self._fleet.agents()
+        readings, reports, agents, processes = await asyncio.gather(
+            self._read_database(), self.servers(PATIENCE), self._fleet.agents(), self._fleet.processes()
         )
+        cards: Tally[tuple[str, ...]] = Tally()
+        for each in processes.values():
+            cards[each.state.card,] += each.pid is not None
         self._gauges = [
             _gauge("e3_build_info", "The version of E3 that answers", {(__version__,): 1}, "version"),
             _gauge("e3_agents", "Agents alive that work this workspace's queue off", {(): agents}),
             _gauge("e3_database_up", "Whether the database can be read", {(): readings is not None}),
             *(() if readings is None else self._of_database(readings)),
             *self._of_servers(reports),
+            _gauge("e3_server_processes", "Supervised ComfyUI processes that run, by card", cards, "card"),
         ]
         return generate_latest(self._registry)
 

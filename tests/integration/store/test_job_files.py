@@ -13,6 +13,7 @@ import pytest
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.job_files import Disposition, FileVerdict, ReadFile
 from comfyui_agent.domain.jobs import JobId, Template
+from comfyui_agent.domain.needs import needs_of_template
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost, StoreError
@@ -85,6 +86,7 @@ def columns_of(number: int) -> dict[str, Any]:
         "output_node": f"{number}",
         "metadata": f'{{"creator":"ö{number}"}}',
         "pictures": f'{{"4.image":"{number}.png"}}',
+        "needs": needs_of_template(Template.of((GRAPH, OTHER_GRAPH)[number]), {"1.width": number}).key,
     }
 
 

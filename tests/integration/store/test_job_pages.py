@@ -29,6 +29,7 @@ ORDER = {
 KEYS = {
     "priority": [
         "NULL",
+        "NULL",
         "50",
         "50",
         "50",
@@ -40,7 +41,6 @@ KEYS = {
         "''",
         "x'ff00'",
         "x''",
-        "NULL",
         "7",
     ],
     "time": [

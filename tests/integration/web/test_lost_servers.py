@@ -74,7 +74,15 @@ def test_a_server_is_stuck_while_it_has_the_prompt_that_does_not_end() -> None:
     shown = (
         environment()
         .get_template("servers_list.html")
-        .render(id="servers", servers=[(judged, [])], uses={}, stuck_remedy="Restart it", is_admin=False)
+        .render(
+            id="servers",
+            servers=[(judged, [])],
+            uses={},
+            processes={},
+            logs={},
+            stuck_remedy="Restart it",
+            is_admin=False,
+        )
     )
     assert "Stuck since 2026-11-15 12:03:11 UTC" in shown
     assert replace(report, prompts=frozenset()).judged({}, stuck).state == "up"

@@ -51,7 +51,7 @@ class Fleet:
 
     @property
     def choices(self) -> Choices:
-        return Choices(list(self.answers), self.ask)
+        return Choices(lambda: list(self.answers), self.ask)
 
 
 def problems(fleet: Fleet, **values: Any) -> dict[str, str]:
@@ -127,7 +127,7 @@ def test_a_server_that_takes_its_time_is_not_waited_for_and_counts_later(monkeyp
         finally:
             has_answered.set()
 
-    choices = Choices(["http://0"], slow)
+    choices = Choices(lambda: ["http://0"], slow)
     assert choices.problems(WORKFLOW, {"5.sampler_name": "eulr"}) == {}
     may_answer.set()
     assert has_answered.wait(10)

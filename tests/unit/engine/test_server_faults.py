@@ -199,24 +199,40 @@ async def test_after_out_of_memory_the_memory_is_freed_and_the_second_time_anoth
     room = make_room(FIRST, SECOND)
     await room.submit("a")
     await room.start()
-    first = next(each for each in room.servers.values() if each.waiting)
-    other = next(each for each in room.servers.values() if each is not first)
-    first.begin()
-    first.fail(FailureClass.OOM)
+    small, big = room.servers[FIRST], room.servers[SECOND]
+    big.memory *= 2
+    small.begin()
+    small.fail(FailureClass.OOM)
     await room.clock.advance(1)
-    assert first.frees == 1
+    assert small.frees == 1
     job = await room.job()
     assert (job.status, job.retries_attempted) == ("pending", 1)
     await room.clock.advance(6)
-    again = next(each for each in (first, other) if each.waiting)
-    again.begin()
-    again.fail(FailureClass.OOM)
+    small.begin()
+    small.fail(FailureClass.OOM)
     await room.clock.advance(8)
-    elsewhere = other if again is first else first
-    assert elsewhere.waiting, "it avoids the server where memory was short twice"
-    elsewhere.render()
+    assert big.waiting, "it goes to the server with more memory"
+    big.render()
     await room.clock.advance(1)
     assert (await room.job()).status == "done"
+    await room.submit("b")
+    await room.clock.advance(1)
+    assert big.waiting, "jobs with the same needs begin there"
+
+
+async def test_out_of_memory_twice_fails_where_no_server_has_more_and_says_what_there_is(make_room: MakeRoom) -> None:
+    room = make_room(FIRST, SECOND)
+    await room.submit("a")
+    await room.start()
+    for _ in range(2):
+        small = room.servers[FIRST]
+        small.begin()
+        small.fail(FailureClass.OOM, "CUDA out of memory. Tried to allocate 30.50 GiB")
+        await room.clock.advance(7)
+    job = await room.job()
+    assert (job.status, job.failure_class, job.run_count) == ("failed", "oom", 2)
+    assert "it needs 30.50 GiB at once, more than 24.0 GB" in (job.error_trace or "")
+    assert "first:8188 24.0 GB, second:8188 24.0 GB" in (job.error_trace or "")
 
 
 # Death.

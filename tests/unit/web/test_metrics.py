@@ -70,6 +70,9 @@ class Fleet:
             raise self.error
         return self.servers
 
+    async def processes(self) -> dict[str, Any]:
+        return {}
+
     async def agents(self) -> int:
         return self.living
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -60,6 +61,9 @@ class Fleet:
         if self.is_silent:
             await asyncio.Event().wait()
         return list(self.servers)
+
+    async def processes(self) -> dict[str, Any]:
+        return {}
 
     async def agents(self) -> int:
         return 1

@@ -34,6 +34,7 @@ from comfyui_agent.engine.intake.folder_scan import (
 )
 from comfyui_agent.engine.intake.input_files import InputFiles, name_of
 from comfyui_agent.engine.intake.job_file import JobFile
+from comfyui_agent.fleet.launch.state import server_urls
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class Admission:
         self._workspace = workspace
         self.workflows = Workflows(workspace)
         self._keeping = InputFiles(workspace, is_leaving)
-        self.choices = Choices(workspace.settings.comfyui.urls)
+        self.choices = Choices(lambda: server_urls(workspace))
 
     def read(self, path: Path, signature: Signature, *, is_retry: bool = False) -> ReadFile:
         """The job of a file, or what is wrong with it. Unsettled if it is being changed."""

@@ -71,8 +71,8 @@ def ask(url: str, classes: Collection[str]) -> Definitions | None:
 class Choices:
     """What each server offers, asked class by class and remembered for a while. Call it from any thread."""
 
-    def __init__(self, urls: Sequence[str], ask: Ask = ask) -> None:
-        self._urls = tuple(urls)
+    def __init__(self, urls: Callable[[], Sequence[str]], ask: Ask = ask) -> None:
+        self._urls = urls
         self._ask = ask
         self._lock = threading.Lock()
         self._known: dict[tuple[str, str], tuple[float, Mapping[str, Any] | None]] = {}
@@ -102,7 +102,7 @@ class Choices:
         self._learn(classes)
         answers: dict[str, Definitions | None] = {}
         with self._lock:
-            for url in self._urls:
+            for url in self._urls():
                 found = {name: self._known.get((url, name), NOT_ASKED) for name in classes}
                 is_known = NOT_ASKED not in found.values()
                 answers[url] = {name: each for name, (_, each) in found.items() if each} if is_known else None
@@ -112,7 +112,7 @@ class Choices:
         """What the servers that have the node take there."""
         found = []
         with self._lock:
-            for url in self._urls:
+            for url in self._urls():
                 _, definition = self._known.get((url, place.class_type), NOT_ASKED)
                 if definition is not None:
                     key = url, place.class_type, place.name
@@ -126,7 +126,7 @@ class Choices:
         moment = now()
         asking = []
         with self._lock:
-            for url in self._urls:
+            for url in self._urls():
                 wanted = [
                     name for name in classes if moment - self._known.get((url, name), NOT_ASKED)[0] > REMEMBERED_SECONDS
                 ]

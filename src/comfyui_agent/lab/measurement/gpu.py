@@ -13,8 +13,8 @@ from comfyui_agent.comfy.answers import Device, SystemStats
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.fleet.nvml import MEGABYTE, Nvml
 from comfyui_agent.lab.measurement.moments import RunClock, utc_text
-from comfyui_agent.lab.measurement.nvml import MEGABYTE, Nvml
 from comfyui_agent.lab.reports.environment import GpuSample
 
 

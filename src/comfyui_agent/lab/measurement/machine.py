@@ -12,9 +12,9 @@ from typing import Any
 from comfyui_agent import __version__
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.fleet.nvml import MEGABYTE
 from comfyui_agent.lab.measurement.gpu import driver_version, first_card, is_local
 from comfyui_agent.lab.measurement.moments import RunClock
-from comfyui_agent.lab.measurement.nvml import MEGABYTE
 from comfyui_agent.lab.reports.environment import DeviceFacts, Environment, ReportKind, ServerFacts
 
 CPU_FACTS = Path("/proc/cpuinfo")

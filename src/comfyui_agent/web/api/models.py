@@ -135,6 +135,18 @@ class RunShown(BaseModel):
     steps: int
 
 
+class ProcessShown(BaseModel):
+    """A ComfyUI process that E3 supervises."""
+
+    slot: str
+    status: str = Field(description="stopped, starting, up, draining, stopping, waiting or failed")
+    pid: int | None
+    gpu: str
+    restarts: int
+    since: Moment
+    reason: str | None = Field(description="Why it is not up, or why it is started again.")
+
+
 class ServerShown(BaseModel):
     """A server as it was a few seconds ago."""
 
@@ -149,6 +161,7 @@ class ServerShown(BaseModel):
     stuck_since: Moment
     runs: list[RunShown] = Field(description="What agents of this machine have there now.")
     routing: ServerUse
+    process: ProcessShown | None = Field(description="Its process, if E3 launched it on this machine.")
 
 
 class ServerHalted(BaseModel):

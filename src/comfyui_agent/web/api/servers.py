@@ -7,9 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path
 
 from comfyui_agent.comfy.address import NoServer, find_server
+from comfyui_agent.domain.tokens import Role
 from comfyui_agent.usecases.actor import Actor
+from comfyui_agent.usecases.processes import ProcessChange, change_process, report_of
 from comfyui_agent.usecases.servers import ServerChange, change_server, server_uses
-from comfyui_agent.web.api.models import RunShown, ServerHalted, ServerShown
+from comfyui_agent.web.api.models import ProcessShown, RunShown, ServerHalted, ServerShown
 from comfyui_agent.web.api.parameters import PREFIX, ByAdmin, Here, User
 from comfyui_agent.web.api.responses import fields_of
 from comfyui_agent.web.context import Context
@@ -23,14 +25,22 @@ ServerName = Annotated[
 
 
 @router.get("", response_model=list[ServerShown], responses=problems())
-async def list_servers(context: Here, _: User) -> Any:
-    """State, version, devices, memory and queue of each server, and what of ours is there."""
-    runs, reports = await context.fleet.live(), await context.fleet.reports()
+async def list_servers(context: Here, caller: User) -> Any:
+    """State, version, devices, memory and queue of each server, and what of ours is there.
+
+    Why a process is not up may be a line of its log: only admins see it.
+    """
+    hidden = {} if caller.role is Role.ADMIN else {"reason": None}
+    runs, processes = await context.fleet.live(), await context.fleet.processes()
+    reports = await context.fleet.reports()
     uses = await server_uses(context.store, context.submissions.intake, reports)
     return [
         report.as_json()
-        | {"runs": [fields_of(RunShown, run) for run in runs if run.server == report.url]}
-        | {"routing": uses[report.url]}
+        | {
+            "runs": [fields_of(RunShown, run) for run in runs if run.server == report.url],
+            "process": processes[report.url].as_json() | hidden if report.url in processes else None,
+            "routing": uses[report.url],
+        }
         for report in reports
     ]
 
@@ -53,9 +63,25 @@ async def resume(context: Here, by: ByAdmin, name: ServerName) -> Any:
     return await _change(context, by, name, ServerChange.RESUME)
 
 
-async def _change(context: Context, by: Actor, name: str, change: ServerChange) -> dict[str, Any]:
+@router.post("/{name}/restart", status_code=202, response_model=ProcessShown, responses=problems(404, 409))
+async def restart(context: Here, by: ByAdmin, name: ServerName) -> Any:
+    """Restart a ComfyUI that E3 launched: drained, stopped, started, and put back to work. For admins."""
+    url = await _find(context, name)
+    process = (await context.fleet.processes()).get(url)
+    if process is None:
+        raise Problem(409, f"{name} was not launched by E3.", "Restart that ComfyUI where it was started.")
+    if not await context.fleet.agents():
+        raise Problem(409, "No agent works here to restart it.", "Start one with e3 run, or: e3 comfyui restart")
+    await change_process(context.store, by, process.folder, url, ProcessChange.RESTART)
+    return report_of(process.folder).as_json()
+
+
+async def _find(context: Context, name: str) -> str:
     try:
-        url = find_server(name, await context.fleet.known())
+        return find_server(name, await context.fleet.known())
     except NoServer as error:
         raise Problem(404, str(error), f"See {PREFIX}/servers.") from None
-    return (await change_server(context.store, by, url, change)).as_json()
+
+
+async def _change(context: Context, by: Actor, name: str, change: ServerChange) -> dict[str, Any]:
+    return (await change_server(context.store, by, await _find(context, name), change)).as_json()

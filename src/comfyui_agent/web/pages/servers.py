@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from comfyui_agent.domain.server_states import STUCK_REMEDY
-from comfyui_agent.domain.texts import counted
+from comfyui_agent.domain.texts import counted, printable
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
+from comfyui_agent.fleet.launch.process import log_tail
+from comfyui_agent.pools import FILES
+from comfyui_agent.usecases.processes import ProcessReport
 from comfyui_agent.usecases.servers import server_uses
 from comfyui_agent.web.screens import Fragment, Screen, View
+
+LOG_BYTES = 8 * 1024
+LOG_LINES = 20
 
 
 async def build(view: View) -> Screen:
@@ -23,9 +29,17 @@ async def servers_part(view: View) -> Fragment:
     live = await view.context.fleet.live()
     reports = await view.context.fleet.reports()
     servers = [(report, [run for run in live if run.server == report.url]) for report in reports]
+    processes = await view.context.fleet.processes()
+    logs = {url: await FILES.run(_last_lines, each) for url, each in processes.items()} if view.is_admin else {}
     uses = await server_uses(view.context.store, view.context.submissions.intake, reports)
-    values = {"servers": servers, "uses": uses, "stuck_remedy": STUCK_REMEDY}
+    facts = {"processes": processes, "logs": logs, "uses": uses}
+    values = {"servers": servers, "stuck_remedy": STUCK_REMEDY, **facts}
     return Fragment("servers", values, template="servers_list.html")
+
+
+def _last_lines(process: ProcessReport) -> str:
+    lines = log_tail(process.folder, LOG_BYTES).splitlines()[1:]
+    return "\n".join(printable(line) for line in lines[-LOG_LINES:])
 
 
 async def _sentence(view: View, servers: Sequence[tuple[ServerReport, Sequence[LiveRun]]]) -> str:

@@ -12,10 +12,10 @@ CREATE TABLE needs (
 ALTER TABLE jobs ADD COLUMN needs TEXT;
 
 -- The first job of each priority and needs is found without reading the others. A NULL priority comes first.
-CREATE INDEX idx_jobs_sets ON jobs(coalesce(priority, -2147483649), coalesce(needs, ''), id)
+CREATE INDEX idx_jobs_sets ON jobs(max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), id)
     WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL;
 DROP INDEX idx_jobs_batch_next;
-CREATE INDEX idx_jobs_batch_next ON jobs(batch_id, coalesce(priority, -2147483649), coalesce(needs, ''), id)
+CREATE INDEX idx_jobs_batch_next ON jobs(batch_id, max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), id)
     WHERE status = 'pending' AND hold IS NULL AND batch_id IS NOT NULL;
 
 -- Whether the server had other models loaded when the run was given to it, so that it had to load.

@@ -25,21 +25,21 @@ WHERE attempts.server = :server AND attempts.outcome IS NULL AND (
 -- name: heads_of_queue
 -- The next priority that has jobs for a server, and the first of them for each needs. Found without reading the others.
 WITH RECURSIVE heads(id, priority, needs) AS (
-    SELECT id, coalesce(priority, -2147483649), coalesce(needs, '') FROM jobs WHERE id = (
+    SELECT id, max(coalesce(priority, -1e18), -1e18), coalesce(needs, '') FROM jobs WHERE id = (
         SELECT id FROM jobs INDEXED BY idx_jobs_sets
         WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
-            AND coalesce(priority, -2147483649) > :after
+            AND max(coalesce(priority, -1e18), -1e18) > :after
             AND NOT EXISTS (
                 SELECT 1 FROM attempts
                 WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
             AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
             AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
-        ORDER BY coalesce(priority, -2147483649), coalesce(needs, ''), id LIMIT 1)
+        ORDER BY max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), id LIMIT 1)
     UNION ALL
     SELECT next.id, heads.priority, coalesce(next.needs, '') FROM heads CROSS JOIN jobs AS next ON next.id = (
         SELECT id FROM jobs INDEXED BY idx_jobs_sets
         WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
-            AND coalesce(priority, -2147483649) = heads.priority AND coalesce(needs, '') > heads.needs
+            AND max(coalesce(priority, -1e18), -1e18) = heads.priority AND coalesce(needs, '') > heads.needs
             AND NOT EXISTS (
                 SELECT 1 FROM attempts
                 WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
@@ -50,21 +50,21 @@ SELECT id, priority, needs FROM heads;
 
 -- name: heads_of_batch
 WITH RECURSIVE heads(id, priority, needs) AS (
-    SELECT id, coalesce(priority, -2147483649), coalesce(needs, '') FROM jobs WHERE id = (
+    SELECT id, max(coalesce(priority, -1e18), -1e18), coalesce(needs, '') FROM jobs WHERE id = (
         SELECT id FROM jobs INDEXED BY idx_jobs_batch_next
         WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
-            AND coalesce(priority, -2147483649) > :after
+            AND max(coalesce(priority, -1e18), -1e18) > :after
             AND NOT EXISTS (
                 SELECT 1 FROM attempts
                 WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
             AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
             AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
-        ORDER BY coalesce(priority, -2147483649), coalesce(needs, ''), id LIMIT 1)
+        ORDER BY max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), id LIMIT 1)
     UNION ALL
     SELECT next.id, heads.priority, coalesce(next.needs, '') FROM heads CROSS JOIN jobs AS next ON next.id = (
         SELECT id FROM jobs INDEXED BY idx_jobs_batch_next
         WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
-            AND coalesce(priority, -2147483649) = heads.priority AND coalesce(needs, '') > heads.needs
+            AND max(coalesce(priority, -1e18), -1e18) = heads.priority AND coalesce(needs, '') > heads.needs
             AND NOT EXISTS (
                 SELECT 1 FROM attempts
                 WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
@@ -82,7 +82,7 @@ SELECT jobs.id, jobs.batch_id, lost_at IS NOT NULL AS is_lost,
     coalesce(batches.is_serial OR (batches.kind = 'book' AND :one_page), 0) AS is_serial
 FROM jobs INDEXED BY idx_jobs_sets LEFT JOIN batches ON batches.id = jobs.batch_id
 WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
-  AND coalesce(priority, -2147483649) = :priority AND coalesce(needs, '') = :needs
+  AND max(coalesce(priority, -1e18), -1e18) = :priority AND coalesce(needs, '') = :needs
   AND (:below IS NULL OR jobs.id < :below)
   AND NOT EXISTS (
     SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
@@ -97,7 +97,7 @@ SELECT jobs.id, jobs.batch_id, lost_at IS NOT NULL AS is_lost,
     coalesce(batches.is_serial OR (batches.kind = 'book' AND :one_page), 0) AS is_serial
 FROM jobs INDEXED BY idx_jobs_batch_next LEFT JOIN batches ON batches.id = jobs.batch_id
 WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
-  AND coalesce(priority, -2147483649) = :priority AND coalesce(needs, '') = :needs
+  AND max(coalesce(priority, -1e18), -1e18) = :priority AND coalesce(needs, '') = :needs
   AND (:below IS NULL OR jobs.id < :below)
   AND NOT EXISTS (
     SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
@@ -119,7 +119,7 @@ WHERE server <> :server AND model_set IS NOT NULL AND EXISTS (
 SELECT count(*) AS jobs FROM (
     SELECT 1 FROM jobs INDEXED BY idx_jobs_sets
     WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
-        AND coalesce(priority, -2147483649) = :priority AND coalesce(needs, '') = :needs LIMIT :most);
+        AND max(coalesce(priority, -1e18), -1e18) = :priority AND coalesce(needs, '') = :needs LIMIT :most);
 
 -- name: note_set
 -- A server gets jobs of another model set than before.

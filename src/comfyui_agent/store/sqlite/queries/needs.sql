@@ -14,7 +14,7 @@ SELECT key, workflow, model_set, models, classes, pixels, memory_over FROM needs
 -- Rows that were made by hand, or before needs were known.
 SELECT id, template_hash, workflow_id, inputs FROM jobs INDEXED BY idx_jobs_sets
 WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
-    AND coalesce(priority, -2147483649) = :priority AND coalesce(needs, '') = ''
+    AND max(coalesce(priority, -1e18), -1e18) = :priority AND coalesce(needs, '') = ''
 ORDER BY id LIMIT :most;
 
 -- name: set_needs
@@ -39,6 +39,10 @@ ON CONFLICT (needs, server) DO UPDATE SET
 -- name: timings
 SELECT timings.needs, server, runs, seconds, loads, cold_seconds, model_set
 FROM timings JOIN needs ON needs.key = timings.needs;
+
+-- name: renders_at
+SELECT needs, sum(runs + loads) AS renders, avg(coalesce(seconds, cold_seconds)) AS seconds FROM timings
+WHERE server IN (SELECT value FROM json_each(:servers)) GROUP BY needs;
 
 -- name: server_sets
 SELECT server_sets.server, server_sets.model_set, since, loads, stays, overtakes, models, overtaken_job,

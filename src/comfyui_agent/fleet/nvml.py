@@ -29,13 +29,16 @@ class Nvml:
     def driver(self) -> str | None:
         return _text(self._call("nvmlSystemGetDriverVersion")) or None
 
+    def count(self) -> int:
+        """How many cards this machine has."""
+        return int(self._call("nvmlDeviceGetCount") or 0)
+
     def cards_of(self, devices: Mapping[str, Device]) -> dict[str, Any]:
         """The cards that servers on this machine mean by their devices; servers whose card is not known are left out.
 
         Among several cards of one name it is the one with as much memory free as the server says.
         """
-        count = self._call("nvmlDeviceGetCount") or 0
-        handles = [self._call("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
+        handles = [self._call("nvmlDeviceGetHandleByIndex", index) for index in range(self.count())]
         names = [(card, _text(self._call("nvmlDeviceGetName", card))) for card in handles if card is not None]
         found = {}
         for server, device in devices.items():

@@ -1,0 +1,152 @@
+"""Finds the number of ComfyUI processes for each card with `per_gpu: auto`, by measuring while they render."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from comfyui_agent.clock import Clock
+from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.fleet.launch.plan import Slot
+from comfyui_agent.fleet.launch.tuning import Sample, Step, Tuning
+from comfyui_agent.fleet.server import FleetServer, Health
+from comfyui_agent.pools import FILES
+from comfyui_agent.store import operations as ops
+from comfyui_agent.store.agent_lock import NamedLock
+from comfyui_agent.store.operation import OperationRunner
+
+log = logging.getLogger(__name__)
+
+TUNING = "tuning.json"
+
+
+class Processes(Protocol):
+    """What tuning needs of the supervisor."""
+
+    @property
+    def slots(self) -> Sequence[Slot]: ...
+
+    def processes(self, card: str) -> int: ...
+
+    async def grow(self, card: str) -> str | None: ...
+
+    async def shrink(self, card: str) -> str | None: ...
+
+
+class Servers(Protocol):
+    @property
+    def servers(self) -> Mapping[str, FleetServer]: ...
+
+
+@dataclass
+class Tuner:
+    """Tunes the cards of this machine. Of several agents, one does it at a time."""
+
+    supervisor: Processes
+    fleet: Servers
+    store: OperationRunner
+    clock: Clock
+    note: Callable[[Event], Awaitable[None]]
+    folder: Path
+    tunings: dict[str, Tuning] = field(default_factory=dict, init=False)
+    _reference: dict[str, float] = field(default_factory=dict, init=False)
+    _process_memory: dict[str, int] = field(default_factory=dict, init=False)
+    _shown: dict[str, Any] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._lock = NamedLock(self.folder / "tuner.lock")
+        self._is_ours = False
+        cards = [slot.card for slot in self.supervisor.slots if slot.is_tuned]
+        self.tunings = {card: Tuning(card, most=cards.count(card)) for card in dict.fromkeys(cards)}
+
+    async def look(self) -> None:
+        """Look at every card once, and start or stop a process where that is due."""
+        self._is_ours = self._is_ours or self._lock.take()
+        if not self._is_ours or not self.tunings:
+            return
+        waiting = (await self.store.run(ops.count_jobs)).pending
+        for card, tuning in self.tunings.items():
+            before = tuning.decision
+            step = tuning.see(await self._sample(card, waiting))
+            if step is Step.GROW:
+                await self.supervisor.grow(card)
+            elif step is Step.SHRINK:
+                await self.supervisor.shrink(card)
+            if tuning.decision != before:
+                log.info("%s: %s", card, tuning.decision)
+                await self.note(Event(EventName.SERVER_TUNED, message=f"{card}: {tuning.decision}"))
+        await self._show()
+
+    def close(self) -> None:
+        self._lock.release()
+
+    async def _sample(self, card: str, waiting: int) -> Sample:
+        urls = [slot.url for slot in self.supervisor.slots if slot.card == card]
+        servers = [server for url in urls if (server := self.fleet.servers.get(url)) and server.is_employed]
+        rows = await self.store.run(ops.renders_at, urls)
+        for each in rows:
+            self._reference.setdefault(each.needs, each.seconds)
+        renders = sum(each.renders for each in rows)
+        free = [await self._free_memory(card, server) for server in servers if server.health is Health.UP]
+        known = [each for each in free if each is not None]
+        number = self.supervisor.processes(card)
+        return Sample(
+            at=self.clock.now(),
+            processes=number,
+            is_busy=len(servers) == number and all(_is_busy(server) for server in servers),
+            renders=renders,
+            work=sum(each.renders * self._reference[each.needs] for each in rows),
+            waiting=waiting,
+            render_seconds=sum(each.renders * each.seconds for each in rows) / max(1, renders),
+            free_memory=min(known, default=None),
+            process_memory=self._process_memory.get(card, 0),
+            oom_failures=sum(server.oom_failures for server in servers),
+            is_idle=not waiting and not any(server.at_work for server in servers),
+        )
+
+    async def _free_memory(self, card: str, server: FleetServer) -> int | None:
+        with contextlib.suppress(ComfyError):
+            stats = await server.client.system_stats()
+            self._process_memory[card] = max(self._process_memory.get(card, 0), stats.reserved)
+            return stats.free_memory
+        return None
+
+    async def _show(self) -> None:
+        """Leave what was found for those who look from other processes."""
+        shown = {
+            card: {
+                "processes": self.supervisor.processes(card),
+                "per_minute": tuning.per_minute,
+                "decision": tuning.decision,
+                "is_settled": tuning.is_settled,
+            }
+            for card, tuning in self.tunings.items()
+        }
+        if shown != self._shown:
+            self._shown = shown
+            await FILES.run(_write, self.folder / TUNING, json.dumps(shown))
+
+
+def _is_busy(server: FleetServer) -> bool:
+    return server.health is Health.UP and len(server.at_work) > len(server.fetching)
+
+
+def _write(path: Path, text: str) -> None:
+    unnamed = path.with_suffix(".new")
+    unnamed.write_text(text)
+    unnamed.replace(path)
+
+
+def read_tunings(folder: Path) -> dict[str, dict[str, Any]]:
+    """What was found for each card, by any agent of this machine. Empty if none was tuned."""
+    try:
+        found = json.loads((folder / TUNING).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,71 @@
+"""Becomes one ComfyUI, unless its slot has one already. Run by path in a process of its own; needs nothing of E3.
+
+`launcher.py PIPE FOLDER URL DIGEST COMMAND…`: takes `running.lock` and hands it down to ComfyUI, so that the lock is
+held for exactly as long as that runs. What went wrong is written to the pipe; its end without a word is success.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+STARTED = "--- started by E3 at"
+RUNS_ALREADY = 3
+NOT_STARTED = 4
+LOCK_SECONDS = 1.0
+
+
+def main() -> int:
+    pipe, folder, url, digest, *command = sys.argv[1:]
+    os.set_inheritable(int(pipe), False)
+    home = Path(folder)
+    lock = os.open(home / "running.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    if not _take(lock):
+        os.write(int(pipe), b"it runs already")
+        return RUNS_ALREADY
+    os.set_inheritable(lock, True)
+    note = {"pid": os.getpid(), "started": _own_start(), "url": url, "digest": digest}
+    unnamed = home / "process.json.new"
+    unnamed.write_text(json.dumps(note))
+    unnamed.replace(home / "process.json")
+    log = os.open(home / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(log, f"{STARTED} {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} UTC\n".encode())
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    try:
+        os.execv(command[0], command)  # noqa: S606 - no shell is wanted
+    except OSError as error:
+        os.write(int(pipe), f"{command[0]} cannot be run: {error.strerror}".encode())
+        return NOT_STARTED
+
+
+def _take(lock: int) -> bool:
+    """Whoever only looks whether the lock is held has it for a moment."""
+    import fcntl  # where there is none, nothing is launched, and this module can still be imported
+
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        else:
+            return True
+
+
+def _own_start() -> int:
+    """When this process began, in ticks since the machine did; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""What happens to a slot next: a pure decision from its state and what can be seen of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from typing_extensions import assert_never
+
+from comfyui_agent.fleet.launch.state import SlotState, Status
+
+
+class Action(Enum):
+    NONE = 0
+    START = 1
+    TERMINATE = 2
+    KILL = 3
+    """Also what a process left behind that is gone itself."""
+
+
+@dataclass(frozen=True)
+class LaunchLimits:
+    """How patient the supervisor is."""
+
+    silent_seconds: float = 60.0
+    """How long a process may not answer."""
+    start_seconds: float = 300.0
+    stop_seconds: float = 10.0
+    """After a polite request."""
+    stuck_seconds: float = 30.0
+    """How long a prompt may be stuck that was interrupted."""
+    settled_seconds: float = 60.0
+    """A process that was up for so long has started well."""
+    window_seconds: float = 600.0
+    most_bad_starts: int = 5
+    """Within the window."""
+    longest_backoff: float = 60.0
+    look_seconds: float = 1.0
+    log_bytes: int = 10 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What can be seen of a slot."""
+
+    is_running: bool
+    answered_at: float = 0.0
+    """When the server answered last, if it answers."""
+    silent_seconds: float = 0.0
+    stuck_seconds: float = 0.0
+    trouble: str = ""
+    """Why a process that runs and answers is of no use."""
+    is_drained: bool = False
+    is_out_of_work: bool = False
+    """Paused or drained, by whomever."""
+    last_words: str = ""
+
+
+def decide(state: SlotState, seen: Seen, now: float, limits: LaunchLimits) -> tuple[SlotState, Action]:
+    """The next state, and what is to be done."""
+    match state.status:
+        case Status.STOPPED | Status.WAITING | Status.FAILED:
+            return _while_down(state, seen, now)
+        case Status.STARTING | Status.UP | Status.DRAINING:
+            return _while_running(state, seen, now, limits)
+        case Status.STOPPING:
+            return _while_stopping(state, seen, now, limits)
+        case _:
+            assert_never(state.status)
+
+
+def _while_down(state: SlotState, seen: Seen, now: float) -> tuple[SlotState, Action]:
+    if seen.is_running:  # whoever started it was killed before that was noted, or it was started by hand
+        return state.now(Status.STARTING, now, ""), Action.NONE
+    if not state.is_wanted:
+        is_news = state.status is not Status.STOPPED
+        return (state.now(Status.STOPPED, now, ""), Action.KILL) if is_news else (state, Action.NONE)
+    if state.status is Status.FAILED or state.since <= now < state.until:  # after a reboot, `since` lies ahead
+        return state, Action.NONE
+    started = replace(state, restarts=state.restarts + bool(state.reason), restart=False, hurry=False)
+    return started.now(Status.STARTING, now), Action.START
+
+
+def _while_running(state: SlotState, seen: Seen, now: float, limits: LaunchLimits) -> tuple[SlotState, Action]:
+    age = now - state.since
+    is_starting = state.status is Status.STARTING
+    answers = seen.answered_at >= state.since
+    if not seen.is_running:
+        how = "it ended while it started" if is_starting else f"it ended after {age:.0f} s"
+        return after_fault(state, now, limits, _sentence(how, seen.last_words)), Action.KILL
+    trouble = seen.trouble
+    if is_starting and not answers and age > limits.start_seconds:
+        trouble = _sentence(f"it did not answer within {limits.start_seconds:.0f} s", seen.last_words)
+    elif not is_starting and min(age, seen.silent_seconds) > limits.silent_seconds:
+        trouble = f"it has not answered for {seen.silent_seconds:.0f} s"
+    elif not is_starting and min(age, seen.stuck_seconds) > limits.stuck_seconds:
+        trouble = "a prompt there did not end and could not be interrupted"
+    if trouble:
+        return after_fault(state, now, limits, trouble).now(Status.STOPPING, now), Action.KILL
+    if not state.is_wanted or state.restart:
+        if is_starting or state.hurry or (state.status is Status.DRAINING and seen.is_drained):
+            return state.now(Status.STOPPING, now, "a restart was asked for" if state.restart else ""), Action.TERMINATE
+        if state.status is Status.DRAINING:
+            return state, Action.NONE
+        return replace(state, resume=not seen.is_out_of_work).now(Status.DRAINING, now), Action.NONE
+    if state.status is Status.DRAINING or (is_starting and answers):
+        return state.now(Status.UP, now, ""), Action.NONE
+    return state, Action.NONE
+
+
+def _while_stopping(state: SlotState, seen: Seen, now: float, limits: LaunchLimits) -> tuple[SlotState, Action]:
+    if seen.is_running:
+        is_late = now - state.since >= limits.stop_seconds
+        return state, Action.KILL if is_late else Action.NONE
+    if not state.is_wanted:
+        return replace(state, restart=False, hurry=False).now(Status.STOPPED, now, ""), Action.KILL
+    return state.now(_resting(state, limits), now), Action.KILL
+
+
+def after_fault(state: SlotState, now: float, limits: LaunchLimits, reason: str) -> SlotState:
+    """It ended or is of no use. Its next start waits: 1, 2, 4… seconds, if the last ones were bad."""
+    bad = tuple(each for each in state.bad_starts if 0 <= now - each < limits.window_seconds)
+    if state.status is Status.STARTING or now - state.since < limits.settled_seconds:
+        bad = (*bad, now)
+    backoff = min(limits.longest_backoff, 2.0 ** max(0, len(bad) - 1))
+    state = replace(state, bad_starts=bad, until=now + backoff)
+    return state.now(_resting(state, limits), now, reason)
+
+
+def _resting(state: SlotState, limits: LaunchLimits) -> Status:
+    return Status.FAILED if len(state.bad_starts) >= limits.most_bad_starts else Status.WAITING
+
+
+def _sentence(how: str, last_words: str) -> str:
+    return f"{how}: {last_words}" if last_words else how

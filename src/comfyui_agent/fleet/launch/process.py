@@ -1,0 +1,191 @@
+"""The process of a slot: started, seen, signalled; its log kept within bounds. Call it from a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from comfyui_agent.domain.texts import printable, whole
+from comfyui_agent.fleet.launch import launcher
+from comfyui_agent.fleet.launch.plan import HOST, Slot, digest_of
+from comfyui_agent.fleet.launch.state import SlotFolder
+from comfyui_agent.store.agent_lock import is_free
+
+MARK = "COMFYUI_SLOT_OF_E3"
+"""Inherited by whatever a process starts, so that nothing of it is left behind."""
+OURS_ALONE = ("E3_", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+"""Variables that are not handed down: settings may hold secrets, and ComfyUI has a Python of its own."""
+PYTHONS = ("venv/bin/python", ".venv/bin/python")
+TAIL_BYTES = 64 * 1024
+OLD_LOGS = 2
+LONGEST_WORDS = 300
+
+_children: list[subprocess.Popen[bytes]] = []
+_endings: dict[int, int] = {}
+
+
+class CannotStart(Exception):
+    """Says what is wrong, and with which setting."""
+
+
+def start(slot: Slot, folder: SlotFolder, root: Path) -> None:
+    """Start the process of a slot, unless one runs there. CannotStart if there is nothing to start, or no room."""
+    if sys.platform == "win32":
+        raise CannotStart("comfyui.launch needs Linux or macOS: start ComfyUI yourself, and name it in comfyui.servers")
+    directory, python = _installation(slot, root)
+    assert slot.launch is not None
+    folder.prepare()
+    kill(folder)
+    _check_port(slot)
+    command = slot.command(python, directory, folder.path)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(OURS_ALONE)}
+    # Cards are numbered as the driver numbers them, not by their speed.
+    environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **slot.launch.environment, MARK: str(folder.path)}
+    reading, writing = os.pipe()
+    try:
+        arguments = [str(writing), str(folder.path), slot.url, digest_of(command, slot.launch), *command]
+        child = subprocess.Popen(  # noqa: S603 - what the settings name
+            [sys.executable, "-I", launcher.__file__, *arguments],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(writing,),
+            start_new_session=True,
+        )
+        _children.append(child)
+    except OSError as error:
+        raise CannotStart(f"no process can be started: {error.strerror}") from None
+    finally:
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            problem = pipe.read(LONGEST_WORDS).decode("utf-8", "replace")
+    if problem:
+        raise CannotStart(problem)
+
+
+def _installation(slot: Slot, root: Path) -> tuple[Path, str]:
+    """The folder and the Python of a slot's ComfyUI."""
+    assert slot.launch is not None
+    directory = (root / Path(slot.launch.directory).expanduser()).absolute()
+    if not (directory / "main.py").is_file():
+        raise CannotStart(f"there is no main.py in {directory}: write ComfyUI's folder as {slot.key}.directory")
+    named = slot.launch.python
+    pythons = [root / Path(named).expanduser()] if named else [directory / each for each in PYTHONS]
+    python = next((each for each in pythons if os.access(each, os.X_OK) and each.is_file()), None)
+    if python is None:
+        missing = f"there is no Python at {pythons[0]}" if named else f"{directory} has no Python of its own in venv"
+        raise CannotStart(f"{missing}: write the one that runs ComfyUI as {slot.key}.python")
+    return directory, str(python.absolute())  # a link of a venv must not be followed
+
+
+def _check_port(slot: Slot) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, slot.port))
+        except OSError:
+            message = f"port {slot.port} is taken by another program: end that, or write another {slot.key}.port_from"
+            raise CannotStart(message) from None
+
+
+def is_running(folder: SlotFolder) -> bool:
+    """Whether the process of a slot lives: it holds its lock, and its number is not somebody else's."""
+    for child in list(_children):
+        if child.poll() is not None:
+            _children.remove(child)
+            _endings[child.pid] = child.returncode
+    return not is_free(folder.path / "running.lock") and _leader(folder) > 0
+
+
+def _leader(folder: SlotFolder) -> int:
+    """The number of the process, if it is still that process; else 0."""
+    note, pid = folder.read("process.json"), folder.pid
+    if not pid:
+        return 0
+    started = note.get("started", 0)
+    if started:
+        return pid if _start_of(pid) == started else 0
+    with contextlib.suppress(OSError):
+        os.kill(pid, 0)
+        return pid
+    return 0
+
+
+def _start_of(pid: int) -> int:
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if state == "Z" else int(fields[18])
+
+
+def terminate(folder: SlotFolder) -> None:
+    """Ask the process and its children to end."""
+    pid = _leader(folder)
+    if pid:
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGTERM)
+
+
+def kill(folder: SlotFolder) -> None:
+    """End the process and all that it started, at once."""
+    pid = _leader(folder)
+    if pid:
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+    for each in _relatives(folder):
+        with contextlib.suppress(OSError):
+            os.kill(each, signal.SIGKILL)
+
+
+def _relatives(folder: SlotFolder) -> Iterator[int]:
+    """Processes that carry the mark of a slot, in whatever group they are."""
+    mark = f"{MARK}={folder.path}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it is gone, or somebody else's
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                yield int(entry.name)
+
+
+def log_tail(folder: SlotFolder, most: int = TAIL_BYTES) -> str:
+    """The end of the log, of the last start alone."""
+    try:
+        with (folder.path / "log.txt").open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - most))
+            text = file.read(most).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return text.rpartition(launcher.STARTED)[2]
+
+
+def last_words(folder: SlotFolder) -> str:
+    """The signal that ended a process of ours, else the last line that it wrote."""
+    code = _endings.get(folder.pid, 0)
+    if code < 0:
+        return f"signal {-code}"
+    _, *lines = [line.strip() for line in log_tail(folder, 4096).splitlines()] or [""]
+    return whole(printable(next((line for line in reversed(lines) if line), "")), LONGEST_WORDS)
+
+
+def rotate_log(folder: SlotFolder, most: int) -> None:
+    """Put a log that is too long away, the end of it at least. The process goes on writing to the same file."""
+    path = folder.path / "log.txt"
+    with contextlib.suppress(OSError), path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size <= most:
+            return
+        for number in range(OLD_LOGS, 1, -1):
+            with contextlib.suppress(FileNotFoundError):
+                path.with_name(f"log.{number - 1}.txt").replace(path.with_name(f"log.{number}.txt"))
+        file.seek(size - most)
+        path.with_name("log.1.txt").write_bytes(file.read(most))
+        file.truncate(0)

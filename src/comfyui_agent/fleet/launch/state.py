@@ -1,0 +1,155 @@
+"""What is known about a slot: its state, shared by all agents and commands through a file in its folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.texts import TextEnum
+from comfyui_agent.store.agent_lock import NamedLock
+
+CHANGE_SECONDS = 30.0
+LARGEST_NOTE = 1 << 20
+
+
+class Status(TextEnum):
+    STOPPED = "stopped"
+    STARTING = "starting"
+    """It runs and has not answered yet."""
+    UP = "up"
+    DRAINING = "draining"
+    """It is to be stopped once nothing of ours is there."""
+    STOPPING = "stopping"
+    WAITING = "waiting"
+    """It ended, and is started again after a backoff."""
+    FAILED = "failed"
+    """It ended too often. Nothing more is tried until a person asks for it."""
+
+
+@dataclass(frozen=True)
+class SlotState:
+    """The state of a slot. Times are seconds since the machine was started, the same in every process."""
+
+    url: str = ""
+    card: str = ""
+    status: Status = Status.STOPPED
+    since: float = 0.0
+    at: str = ""
+    """The same moment in UTC, for people."""
+    until: float = 0.0
+    """The end of its backoff."""
+    reason: str = ""
+    wanted: bool = True
+    """What people say."""
+    spare: bool = False
+    """What the tuner says."""
+    restart: bool = False
+    hurry: bool = False
+    """Whether nobody waits for what runs there before it is stopped."""
+    resume: bool = False
+    """Whether it was drained for this, and gets work again afterwards."""
+    restarts: int = 0
+    bad_starts: tuple[float, ...] = ()
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.wanted and not self.spare
+
+    def now(self, status: Status, now: float, reason: str | None = None) -> SlotState:
+        """The same slot in another state from now on."""
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        return replace(self, status=status, since=now, at=at, reason=self.reason if reason is None else reason)
+
+    def asked_to_run(self) -> SlotState:
+        """Wanted by a person: an old failure counts no longer."""
+        status = Status.STOPPED if self.status in (Status.FAILED, Status.WAITING) else self.status
+        return replace(self, wanted=True, hurry=False, status=status, until=0.0, bad_starts=())
+
+
+class SlotFolder:
+    """The folder of one slot, with its files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = path.name
+
+    def prepare(self) -> None:
+        for name in ("output", "temp", "user"):
+            (self.path / name).mkdir(0o700, parents=True, exist_ok=True)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[bool]:
+        """Whether the slot is ours to act on meanwhile. Another process that acts on it is not waited for."""
+        lock = NamedLock(self.path / "slot.lock")
+        is_ours = lock.take()
+        try:
+            yield is_ours
+        finally:
+            lock.release()
+
+    def state(self) -> SlotState:
+        """What is known, or the state of a slot that was never used."""
+        facts = self.read("state.json")
+        try:
+            known = {key: facts[key] for key in SlotState.__dataclass_fields__ if key in facts}
+            return replace(
+                SlotState(**known),
+                status=Status(facts.get("status", "stopped")),
+                bad_starts=tuple(facts.get("bad_starts", ())),
+            )
+        except (TypeError, ValueError):  # written by hand, or by another version
+            return SlotState()
+
+    def write(self, state: SlotState) -> None:
+        unnamed = self.path / f"state.{os.getpid()}.new"
+        unnamed.write_text(json.dumps(asdict(state), indent=1))
+        unnamed.replace(self.path / "state.json")
+
+    def change(self, change: Callable[[SlotState], SlotState]) -> SlotState:
+        """Change the state, after whoever acts on the slot. TimeoutError if that one does not come to an end."""
+        until = time.monotonic() + CHANGE_SECONDS
+        while True:
+            with self.held() as is_ours:
+                if is_ours:
+                    state = change(self.state())
+                    self.write(state)
+                    return state
+            if time.monotonic() > until:
+                raise TimeoutError(f"{self.name}: another process has been acting on it for {CHANGE_SECONDS:.0f} s")
+            time.sleep(0.02)
+
+    def read(self, name: str) -> dict[str, Any]:
+        """A note as a mapping; empty if there is none that can be read."""
+        try:
+            with (self.path / name).open("rb") as file:
+                found = json.loads(file.read(LARGEST_NOTE))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def pid(self) -> int:
+        """The process that was started last; 0 if none was."""
+        pid = self.read("process.json").get("pid", 0)
+        return pid if isinstance(pid, int) and pid > 1 else 0
+
+
+def slot_folders(workspace: Workspace) -> list[SlotFolder]:
+    """The slots that were ever used, by name."""
+    found = sorted(workspace.processes.glob("*/state.json"), key=lambda path: (len(path.parent.name), path))
+    return [SlotFolder(path.parent) for path in found]
+
+
+def server_urls(workspace: Workspace) -> tuple[str, ...]:
+    """The configured servers, and those that E3 launches."""
+    comfyui = workspace.settings.comfyui
+    states = [folder.state() for folder in slot_folders(workspace)] if comfyui.launch else []
+    launched = [state.url for state in states if state.is_wanted and state.url]
+    return tuple(dict.fromkeys([*comfyui.urls, *launched]))

@@ -1,0 +1,106 @@
+"""The number of processes on a card, found by measuring."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from comfyui_agent.fleet.launch.tuning import GAIN, Sample, Step, Tuning
+
+GIB = 1024**3
+H200 = {1: 57.0, 2: 87.5, 3: 100.0, 4: 111.7, 5: 118.0, 6: 119.0, 7: 119.0, 8: 119.0}
+
+
+class Card:
+    """A card that renders so many pictures a minute with so many processes, looked at every two seconds."""
+
+    def __init__(self, per_minute: dict[int, float], most: int = 8, waiting: int = 100_000, **facts: int) -> None:
+        self.per_minute = per_minute
+        self.tuning = Tuning("gpu0", most)
+        self.facts = Sample(0.0, 1, True, 0, 0.0, waiting, 1.0, **facts)
+        self.renders = 0.0
+        self.tried: list[int] = []
+
+    def look(self, **facts: object) -> Step | None:
+        now = self.facts
+        self.renders += self.per_minute[now.processes] / 60 * 2
+        work = self.renders
+        self.facts = replace(now, at=now.at + 2, renders=int(self.renders), work=work)
+        step = self.tuning.see(replace(self.facts, **facts))  # type: ignore[arg-type]
+        change = {Step.GROW: 1, Step.SHRINK: -1, None: 0}[step]
+        self.facts = replace(self.facts, processes=self.facts.processes + change)
+        if change:
+            self.tried.append(self.facts.processes)
+        return step
+
+    def run(self, looks: int = 600) -> int:
+        for _ in range(looks):
+            self.look()
+        return self.facts.processes
+
+
+def test_processes_are_added_while_each_renders_a_tenth_more() -> None:
+    card = Card(H200)
+    assert card.run() == 4
+    assert card.tried == [2, 3, 4, 5, 4]
+    assert card.tuning.is_settled
+    assert "5 processes: not worth it; 4 it is" in card.tuning.decision
+    assert card.tuning.per_minute[4] == pytest.approx(111.7, rel=0.05)
+
+
+def test_one_is_enough_where_a_second_brings_nothing() -> None:
+    card = Card({1: 60.0, 2: 60.0 * (GAIN - 0.02), 3: 1.0})
+    assert (card.run(), card.tried) == (1, [2, 1])
+
+
+def test_no_more_than_there_are_slots() -> None:
+    card = Card({number: 60.0 * number for number in range(1, 10)}, most=3)
+    assert card.run() == 3
+
+
+def test_memory_for_another_must_be_free() -> None:
+    card = Card(H200, free_memory=10 * GIB, process_memory=8 * GIB)
+    assert card.run() == 1
+    assert "10.0 GB are free, and another takes 11.6 GB" in card.tuning.decision
+
+
+def test_a_short_queue_is_not_worth_another() -> None:
+    card = Card(H200, waiting=20)
+    assert (card.run(), card.tuning.is_settled) == (1, False)
+    card.facts = replace(card.facts, waiting=10_000)
+    assert card.run() == 4
+
+
+def test_out_of_memory_takes_one_away_and_it_stays_away() -> None:
+    card = Card(H200)
+    card.run(60)
+    number = card.facts.processes
+    assert number > 1
+    assert card.look(oom_failures=1) is Step.SHRINK
+    card.facts = replace(card.facts, oom_failures=1)
+    assert card.run() == number - 1
+    assert "ran out of memory" in card.tuning.decision or card.tuning.is_settled
+
+
+def test_throughput_that_falls_takes_one_away() -> None:
+    card = Card(H200)
+    card.run()
+    card.per_minute = {3: 100.0, 4: 50.0}
+    assert card.run(100) == 3
+
+
+def test_nothing_is_measured_while_a_process_waits_for_work() -> None:
+    card = Card(H200)
+    for _ in range(200):
+        card.look(is_busy=False)
+    assert (card.facts.processes, card.tuning.per_minute) == (1, {})
+
+
+def test_other_work_is_measured_anew() -> None:
+    card = Card(H200)
+    card.run()
+    card.look(is_idle=True, is_busy=False)
+    assert (card.tuning.is_settled, card.tuning.per_minute) == (False, {})
+    card.per_minute = {4: 100.0, 5: 150.0, 6: 151.0}
+    assert card.run() == 5
