@@ -16,6 +16,7 @@ from comfyui_agent.domain.jobs import NewJob, Template
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import migrate_store, open_store
+from comfyui_agent.store.leases import Route
 from comfyui_agent.store.records import Window
 from comfyui_agent.store.sqlite.connection import connect
 from comfyui_agent.store.sqlite.session import QUERIES
@@ -31,18 +32,20 @@ SERVER = "http://127.0.0.1:8188"
 FINISHED, PENDING, WAITING = size(1_000_000, 300), size(100_000, 100), size(50_000, 50)
 FEW = size(1_000, 100)
 LEASES = size(40, 3)
+OURS, OTHERS = "ours", "others"
+"""The needs of rows."""
 
 FILL_JOBS = """
 WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :count)
 INSERT INTO jobs (config_name, job_type, workflow_id, priority, status, run_count, fence, created_at, start_time,
-    end_time, duration, hold, next_attempt_at, template_hash, inputs, outputs, server)
+    end_time, duration, hold, next_attempt_at, template_hash, inputs, outputs, server, needs)
 SELECT :kind || '_' || n || '.yaml', 'T2I', 'wf', :priority, :status, :runs, :runs,
     strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 day'),
     iif(:runs, strftime('%Y-%m-%d %H:%M:%f', 1700000000 + n * 0.02, 'unixepoch'), NULL),
     iif(:runs, strftime('%Y-%m-%d %H:%M:%f', 1700000001 + n * 0.02, 'unixepoch'), NULL), iif(:runs, 1.0, NULL),
     :hold, iif(:hold IS NULL, NULL, strftime('%Y-%m-%d %H:%M:%f', 'now', (3600 + n % 3600) || ' seconds')),
     'none', '{"1.color": ' || n || '}', iif(:runs, '["jobs/finished/' || n || '.png"]', NULL),
-    iif(:runs, :server, NULL)
+    iif(:runs, :server, NULL), :needs || iif(:kinds > 1, n % :kinds, '')
 FROM numbers
 """
 FILL_ATTEMPTS = """
@@ -76,8 +79,11 @@ def measure_bulk() -> list[Line]:
     return [at_least(what, 20_000, statistics.median(rates), " rows/s", why=why)]
 
 
-def fill(path: Path, *, finished: int, pending: int, waiting: int) -> None:
-    """A database of that many jobs, made without the store: the triggers that count are put back at the end."""
+def fill(path: Path, *, finished: int, pending: int, waiting: int, others: int = 0, kinds: int = 1) -> None:
+    """A database of that many jobs, made without the store: the triggers that count are put back at the end.
+
+    `others` wait in front of all that is pending, for another server, with so many kinds of needs.
+    """
     migrate_store(path)
     database = connect(path, wait=lambda seconds: seconds < 10)
     database.execute("PRAGMA synchronous = off; PRAGMA cache_size = -400000; BEGIN")
@@ -86,6 +92,7 @@ def fill(path: Path, *, finished: int, pending: int, waiting: int) -> None:
     for kind, name, _ in kept:
         database.execute(f"DROP {kind} {name}")
     _fill_jobs(database, "waiting", waiting, priority=0, status="pending", runs=0, hold="backoff")
+    _fill_jobs(database, "other", others, priority=50, status="pending", runs=0, hold=None, needs=OTHERS, kinds=kinds)
     _fill_jobs(database, "done", finished, priority=50, status="done", runs=1, hold=None)
     _fill_jobs(database, "pending", pending, priority=50, status="pending", runs=0, hold=None)
     database.execute(FILL_ATTEMPTS)
@@ -98,29 +105,31 @@ def fill(path: Path, *, finished: int, pending: int, waiting: int) -> None:
 
 def _fill_jobs(database: apsw.Connection, name: str, count: int, **facts: object) -> None:
     if count:
-        database.execute(FILL_JOBS, {"count": count, "kind": name, "server": SERVER, **facts})
+        every = {"count": count, "kind": name, "server": SERVER, "needs": OURS, "kinds": 1}
+        database.execute(FILL_JOBS, {**every, **facts})
 
 
-async def lease_once(store: Store) -> float:
+async def lease_once(store: Store, route: Route | None = None) -> float:
     """Milliseconds that one lease takes; the job is completed afterwards, so that each lease finds the same."""
     window = Window(SERVER, 2)
     prompt_ids = [mint_prompt_id()]
     started = time.perf_counter()
-    leased = await store.run(ops.lease_jobs, "bench", window, prompt_ids, 30.0)
+    leased = await store.run(ops.lease_jobs, "bench", window, prompt_ids, 30.0, route=route)
     milliseconds = (time.perf_counter() - started) * 1000
     assert leased[0].config_name.startswith("pending"), leased
     await store.run(ops.complete_job, leased[0].lease, [], 0.1)
     return milliseconds
 
 
-async def _lease_pairs(stores: Sequence[Store]) -> Pairs:
+async def lease_pairs(stores: Sequence[Store], route: Route | None = None) -> Pairs:
+    """Milliseconds of a lease in two databases in turn; they are closed afterwards."""
     many, few = stores
     found = Pairs()
     for pair in range(-1, PAIRS):
         taken: dict[Store, list[float]] = {many: [], few: []}
         for number in range(LEASES):
             for store in (many, few) if (pair + number) % 2 else (few, many):
-                taken[store].append(await lease_once(store))
+                taken[store].append(await lease_once(store, route))
         if pair >= 0:
             found.add(statistics.median(taken[many]), statistics.median(taken[few]))
     for store in stores:
@@ -135,7 +144,7 @@ def measure_leases() -> list[Line]:
         fill(few, finished=0, pending=FEW, waiting=0)
 
         async def run() -> Pairs:
-            return await _lease_pairs([open_store(many), open_store(few)])
+            return await lease_pairs([open_store(many), open_store(few)])
 
         found = asyncio.run(run())
     sizes = f"{FINISHED:,} finished, {PENDING:,} pending and {WAITING:,} waiting in front"

@@ -32,7 +32,9 @@ import looking
 import pausing
 import pressing
 import queueing
+import routing
 import simulating
+import spending
 import watching
 import working
 from report import Line
@@ -46,12 +48,14 @@ BenchOfServer = Callable[[str, str], list[Line]]
 ALONE: dict[str, Bench] = {
     "queueing": queueing.measure,
     "filling": filling.measure,
+    "routing": routing.measure,
     "simulating": lambda: asyncio.run(simulating.measure()),
     "dropping": lambda: dropping.measure_bulk() + dropping.measure_listing(),
     "looking": looking.measure,
     "browsing": browsing.measure,
     "attacking": attacking.measure,
     "batching": lambda: batching.measure_queueing() + batching.measure_grid(),
+    "spending-fleet": spending.measure_fleet,
 }
 STEADY: dict[str, BenchOfServer] = {
     "driving": lambda name, url: asyncio.run(driving.measure(name, url, size(100, 8))),
@@ -61,6 +65,7 @@ STEADY: dict[str, BenchOfServer] = {
     "working": lambda name, url: working.measure(name, url, size(100, 5)),
     "finishing": lambda name, url: finishing.measure_p95(name, url, size(300, 5)),
     "holding": holding.measure,
+    "spending": spending.measure,
     "dropping-latency": dropping.measure_latency,
 }
 SLOW: dict[str, BenchOfServer] = {"pausing": pausing.measure}
@@ -71,6 +76,7 @@ REAL: dict[str, BenchOfServer] = {
     "working": lambda name, url: working.measure(name, url, size(300, 5)),
     "finishing": lambda name, url: finishing.measure_median(name, url, size(300, 5)),
     "dropping-latency": STEADY["dropping-latency"],
+    "spending": spending.measure,
 }
 NAMES = [*ALONE, *STEADY, *SLOW]
 

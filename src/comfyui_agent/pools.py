@@ -6,12 +6,12 @@ The threads are daemons: a process that is told to leave does not wait for what 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import queue
 import threading
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -19,56 +19,65 @@ P = ParamSpec("P")
 IDLE_SECONDS = 10.0
 
 
-class Pool(Executor):
+class Pool:
     """At most so many threads, started when they are needed. Work waits for its turn in the order in which it came."""
 
     def __init__(self, name: str, threads: int) -> None:
         self._name = name
         self._most = threads
-        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._comes = threading.Condition()
+        self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self._counting = threading.Lock()
         self._threads = 0
-        self._idle = 0
+        self._open = 0
+        """Calls that wait or run."""
 
     async def run(self, work: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
         """Do something in one of the threads. If whoever waits is cancelled, work that has not begun is dropped."""
-        return await asyncio.wrap_future(self.submit(work, *arguments, **options))
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        future: Future[T] = Future()
-        with self._comes:
-            self._calls.append((future, partial(fn, *args, **kwargs)))
-            if len(self._calls) <= self._idle:
-                self._comes.notify()
-            elif self._threads < self._most:
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
-                self._threads += 1
-        return future
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        with self._counting:
+            self._calls.put(_Call(partial(work, *arguments, **options), loop, future))
+            self._open += 1
+            is_new = self._threads < min(self._open, self._most)
+            self._threads += is_new
+        if is_new:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        return await future
 
     def _work(self) -> None:
-        while (call := self._next()) is not None:
-            _do(*call)
+        while True:
+            try:
+                call = self._calls.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                with self._counting:
+                    if self._calls.empty():
+                        self._threads -= 1
+                        return
+                continue
+            call.do()
             del call  # what it holds is not kept until the next one comes
-
-    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
-        with self._comes:
-            while not self._calls:
-                self._idle += 1
-                has_come = self._comes.wait(IDLE_SECONDS)
-                self._idle -= 1
-                if not has_come and not self._calls:
-                    self._threads -= 1
-                    return None
-            return self._calls.popleft()
+            with self._counting:
+                self._open -= 1
 
 
-def _do(future: Future[Any], work: Callable[[], Any]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        future.set_result(work())
-    except BaseException as error:  # noqa: BLE001 - it is told to whoever waits
-        future.set_exception(error)
+class _Call(NamedTuple):
+    work: Callable[[], Any]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+
+    def do(self) -> None:
+        if self.future.cancelled():
+            return
+        try:
+            result = self.work()
+        except BaseException as error:  # noqa: BLE001 - it is told to whoever waits
+            self._tell(self.future.set_exception, error)
+        else:
+            self._tell(self.future.set_result, result)
+
+    def _tell(self, settle: Callable[[Any], None], value: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # that loop has ended
+            self.loop.call_soon_threadsafe(lambda: None if self.future.done() else settle(value))
 
 
 # The pools, by what they are for. What people ask for over HTTP never delays a result.

@@ -15,10 +15,12 @@ from typing import Any
 import aiohttp
 from PIL import Image
 
+from comfyui_agent.cli.serve import page_of
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job, NewJob, Template
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.engine.live_runs import LiveRun, read_live, read_preview, want_previews
 from comfyui_agent.sim.settings import Duration, SimSettings
@@ -40,6 +42,7 @@ class Scene:
     workspace: Workspace
     store: Store
     server: Simulator
+    agent: Agent
 
     @property
     def folder(self) -> Path:
@@ -51,31 +54,42 @@ class Scene:
     def live(self) -> LiveRun | None:
         return next(iter(read_live(self.folder)), None)
 
-    async def job(self) -> Job:
-        found = await self.store.run(ops.find_job, NAME)
+    async def submit(self, name: str = NAME) -> None:
+        await self.store.run(ops.submit_jobs, [NewJob(name, "T2I", "wf", Template.of(GRAPH))])
+
+    async def job(self, name: str = NAME) -> Job:
+        found = await self.store.run(ops.find_job, name)
         assert found is not None
         return found
 
-    async def is_done(self) -> bool:
-        return (await self.job()).status is JobStatus.DONE
+    async def is_done(self, name: str = NAME) -> bool:
+        return (await self.job(name)).status is JobStatus.DONE
 
-    async def sent_with(self) -> Any:
+    async def until_done(self, name: str = NAME) -> None:
+        deadline = time.monotonic() + 20
+        while not await self.is_done(name):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+
+    async def sent_with(self, name: str = NAME) -> Any:
         """The extra data that the prompt carried to its server."""
-        prompt_id = (await self.job()).prompt_id
+        prompt_id = (await self.job(name)).prompt_id
         async with aiohttp.ClientSession() as session, session.get(f"{self.server.url}/history/{prompt_id}") as answer:
             return (await answer.json())[prompt_id]["prompt"][3]
 
 
 @contextlib.asynccontextmanager
-async def scene(folder: Path, seconds: float, **environment: str) -> AsyncIterator[Scene]:
+async def scene(folder: Path, seconds: float, *, jobs: bool = True, **environment: str) -> AsyncIterator[Scene]:
     async with Simulator(SimSettings(render_seconds=Duration.parse(str(seconds)))) as server:
         workspace = load_workspace(folder, {"E3_COMFYUI__SERVERS": server.url, **environment})
         store = open_store(workspace.database)
         agent = make_agent(store, workspace)
         working = asyncio.create_task(agent.run())
         try:
-            await store.run(ops.submit_jobs, [NewJob(NAME, "T2I", "wf", Template.of(GRAPH))])
-            yield Scene(workspace, store, server)
+            here = Scene(workspace, store, server, agent)
+            if jobs:
+                await here.submit()
+            yield here
         finally:
             working.cancel()
             await asyncio.wait({working})
@@ -90,7 +104,10 @@ async def until(condition: Callable[[], object], what: str, timeout: float = 20)
 
 
 async def test_a_preview_appears_while_it_is_wanted_changes_and_goes(tmp_path: Path) -> None:
-    async with scene(tmp_path, 2.0) as here:
+    async with scene(tmp_path, 2.0, jobs=False) as here:
+        want_previews(here.folder)
+        await until(lambda: here.agent.live.is_watched, "the agent to see it")
+        await here.submit()
         seen: dict[str, bytes] = {}
         deadline = time.monotonic() + 30
         while not await here.is_done():
@@ -113,7 +130,7 @@ async def test_a_preview_appears_while_it_is_wanted_changes_and_goes(tmp_path: P
 
 
 async def test_none_is_written_while_nobody_looks_and_a_stop_leaves_none(tmp_path: Path) -> None:
-    async with scene(tmp_path, 12.0) as here:
+    async with scene(tmp_path, 12.0, E3_UI__PREVIEWS="always") as here:
         await until(lambda: (run := here.live()) and run.step >= 1 and run.nodes_done >= 3, "the first step")
         run = here.live()
         assert run is not None
@@ -136,11 +153,14 @@ async def test_what_a_dead_agent_left_goes_with_it(tmp_path: Path) -> None:
         await until(lambda: not any(path.exists() for path in left), "the files of a dead agent to go")
 
 
-async def test_servers_are_not_asked_for_previews_where_nobody_wants_them(tmp_path: Path) -> None:
-    async with scene(tmp_path, 0.0, E3_UI__PREVIEWS="false") as here:
-        want_previews(here.folder)
-        deadline = time.monotonic() + 20
-        while not await here.is_done():
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.02)
+async def test_servers_are_asked_for_previews_from_the_first_stream_on(tmp_path: Path) -> None:
+    """A page that is served and that nobody has open costs the servers nothing."""
+    async with scene(tmp_path, 0.0) as here, page_of(here.store, here.workspace, port=0) as page:
+        await here.until_done()
+        async with aiohttp.ClientSession() as session, session.get(f"{page.url}/api/v1/events") as stream:
+            assert stream.status == 200
+            await until(lambda: here.agent.live.is_watched, "the agent to see it")
+            await here.submit("watched.yaml")
+            await here.until_done("watched.yaml")
         assert "preview_method" not in await here.sent_with()
+        assert (await here.sent_with("watched.yaml"))["preview_method"] == "auto"

@@ -176,6 +176,8 @@ class FakeComfy:
         self.obeys = True
         """Whether it stops a prompt that it is told to interrupt."""
         self.posts: list[str] = []
+        self.extra_data: list[Any] = []
+        """What each post carried besides the graph."""
         self.posting: Callable[[str], None] = lambda _: None
         """Called with each post that arrived; what it raises is the answer."""
         self.waiting: list[str] = []
@@ -202,6 +204,7 @@ class FakeComfy:
         if not self.is_up:
             raise Unreachable(f"{self.name}: connection refused")
         self.posts.append(prompt_id)
+        self.extra_data.append(extra_data)
         self.waiting.append(prompt_id)
         self.posting(prompt_id)
         watch = self._watch(prompt_id, graph)

@@ -17,9 +17,11 @@ from comfyui_agent.comfy.answers import SystemStats
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.engine.server_reports import ServerReport
+from comfyui_agent.fleet.launch.state import SlotFolder, SlotState
 from comfyui_agent.store.needs import LoadedSet
 from comfyui_agent.store.overview import Gauges
 from comfyui_agent.store.records import Counts
+from comfyui_agent.usecases.processes import ProcessReport
 from comfyui_agent.web.metrics import Metrics
 from support.stores import ScriptedStore
 
@@ -59,6 +61,9 @@ class Quiet(ScriptedStore):
         stats = SystemStats("0.7.0", "3.12", "2.8", "posix", 0, 0, ())
         return [ServerReport("gpu:8188", "http://gpu:8188", stats, 0, 0)]
 
+    async def processes(self) -> dict[str, ProcessReport]:
+        return {"http://gpu:8188": ProcessReport(SlotFolder(Path("gpu0-1")), SlotState(card="gpu0"), 4711)}
+
     async def agents(self) -> int:
         return 1
 
@@ -67,6 +72,7 @@ async def _exposed() -> str:
     metrics = Metrics(Quiet(), Quiet())
     facts: dict[str, Any] = {"workflow_id": "portrait", "server": "http://gpu:8188"}
     metrics.counters.count(Event(EventName.JOB_STARTED, wait_sec=1.0, **facts))
+    metrics.counters.count(Event(EventName.SERVER_RESTARTED, **facts))
     metrics.counters.count(Event(EventName.JOB_DONE, duration_sec=1.0, **facts))
     return (await metrics.exposition()).decode()
 

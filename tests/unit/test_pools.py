@@ -27,7 +27,7 @@ async def test_at_most_so_many_work_at_once_and_the_rest_in_its_order() -> None:
     pool, may, order = Pool("test", 2), threading.Event(), []
     busy = [asyncio.ensure_future(pool.run(may.wait, 10)) for _ in range(2)]
     rest = [asyncio.ensure_future(pool.run(order.append, number)) for number in range(5)]
-    await eventually(lambda: len(pool._calls) == 5, "two at work")
+    await eventually(lambda: pool._calls.qsize() == 5, "two at work")
     assert (pool._threads, order) == (2, [])
     may.set()
     await asyncio.gather(*busy, *rest)
@@ -66,7 +66,8 @@ def busy():
 
 async def work():
     pool = Pool("test", 2)
-    kept = [pool.submit(busy), pool.submit(time.sleep, 600)]
+    kept = [asyncio.ensure_future(pool.run(busy)), asyncio.ensure_future(pool.run(time.sleep, 600))]
+    await asyncio.sleep(0)
     asyncio.get_running_loop().run_in_executor(None, time.sleep, 600)  # as a library does it, to look up a name
     print("begun", flush=True)
     await asyncio.Event().wait()

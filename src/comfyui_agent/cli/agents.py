@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
@@ -27,6 +28,8 @@ if TYPE_CHECKING:  # imported where they are used: help needs neither YAML nor t
     from comfyui_agent.engine.intake.monitor import Monitor
 
 SUMMARY_SECONDS = 0.5
+GARBAGE = 20_000
+"""Objects between two looks for garbage in cycles, of which a job leaves little."""
 STOPS = "Ctrl-C stops; nothing gets lost."
 
 UntilIdle = Annotated[
@@ -152,6 +155,8 @@ async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
     except OSError as error:
         fail(f"no lock file can be made in {workspace.locks}: {error.strerror}")
     try:
+        gc.freeze()  # what the start has made stays
+        gc.set_threshold(GARBAGE)
         yield agent
     finally:
         agent.close()

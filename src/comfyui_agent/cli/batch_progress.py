@@ -19,7 +19,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.pace import Pace
-from comfyui_agent.engine.live_runs import read_live
+from comfyui_agent.engine.live_runs import LiveRun, read_live, want_previews
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import is_attended
 from comfyui_agent.store.store import Store
@@ -151,9 +151,13 @@ class _BatchView:
             self._after = events[-1].id
 
     async def _update(self, batch: Batch, lost: str) -> None:
-        runs = [run for run in await asyncio.to_thread(read_live, self._locks) if run.batch_id == self._batch_id]
+        runs = [run for run in await asyncio.to_thread(self._look) if run.batch_id == self._batch_id]
         text = f"  {sentence(batch, self._pace.per_second(time.monotonic()))}{lost}"
         share = batch.ended / batch.total if batch.total else 0.0
         self._status = Status(text, share, rows=[run_row(run, self.progress.width) for run in runs[:MOST_ROWS]])
         if batch.status.has_ended and not batch.is_grid_due:
             self.progress.say(f"{batch.id}: {sentence(batch)}")  # the bar goes
+
+    def _look(self) -> list[LiveRun]:
+        want_previews(self._locks)
+        return read_live(self._locks)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -74,7 +74,7 @@ class ProgressView:
             self._live.console.print(Text(one_line(text)), soft_wrap=True)
             return
         with contextlib.suppress(OSError):  # nobody reads any more: the work goes on
-            typer.echo(one_line(text), err=self._err)
+            print(one_line(text), file=sys.stderr if self._err else sys.stdout, flush=True)
 
 
 def bar(share: float, width: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 from dataclasses import dataclass
@@ -87,7 +88,12 @@ def recognise(head: bytes, server_name: str) -> FileKind:
 
 def check_whole(path: Path, kind: FileKind, server_name: str) -> None:
     """Raise OutputProblem if a file is empty, cut short or unreadable, as far as its kind allows to know."""
-    size, name = path.stat().st_size, shapes.shown(server_name)
+    with path.open("rb") as file:
+        _check_file(file, kind, server_name)
+
+
+def _check_file(file: BinaryIO, kind: FileKind, server_name: str) -> None:
+    size, name = file.seek(0, os.SEEK_END), shapes.shown(server_name)
     if size == 0:
         raise OutputProblem(f"{name} is empty")
     claimed = server_name.rpartition(".")[2].lower()
@@ -96,16 +102,16 @@ def check_whole(path: Path, kind: FileKind, server_name: str) -> None:
     if kind.media == "other" and claimed in TOLD_BY_BYTES:
         raise OutputProblem(f"{name} is not what its name says")
     if kind.extension in PICTURES:
-        _check_picture(path, PICTURES[kind.extension], name)
-    with path.open("rb") as file:
-        if not _is_complete(file, kind.extension, size):
-            raise OutputProblem(f"{name} is cut short: it has {size:,} bytes and says that it is longer")
+        _check_picture(file, PICTURES[kind.extension], name)
+    file.seek(0)
+    if not _is_complete(file, kind.extension, size):
+        raise OutputProblem(f"{name} is cut short: it has {size:,} bytes and says that it is longer")
 
 
-def _check_picture(path: Path, reader: str, name: str) -> None:
+def _check_picture(file: BinaryIO, reader: str, name: str) -> None:
     """Decode a picture with the one reader that fits its first bytes. Some others would start programs."""
     try:
-        with Image.open(path, formats=(reader,)) as picture:
+        with Image.open(file, formats=(reader,)) as picture:
             pixels = max(1, picture.width * picture.height)
             if pixels > MOST_PIXELS_DECODED:
                 picture.verify()

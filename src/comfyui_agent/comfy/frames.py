@@ -15,8 +15,8 @@ PREVIEW_WITH_METADATA = 4
 MIMETYPES = {1: "image/jpeg", 2: "image/png"}
 LARGEST_METADATA = 1024 * 1024
 LARGEST_PREVIEW = 8 * 1024 * 1024
-NODE_STATES = '{"type": "progress_state"'
-"""The start of every other frame of a run: the states of all nodes, which are not needed."""
+NOT_NEEDED = ('{"type": "progress_state"', '{"type": "status"')
+"""The starts of more than half of the frames: the states of all nodes, and how many prompts wait."""
 LONGEST_TEXT = 1024 * 1024
 
 
@@ -39,11 +39,14 @@ class Preview:
     prompt_id: str = ""
 
 
+SIGN_OF_LIFE = Event("", "", {})
+
+
 def read_text(frame: str) -> Event | None:
     if len(frame) > LONGEST_TEXT:
         return None
-    if frame.startswith(NODE_STATES):
-        return Event("progress_state", "", {})
+    if frame.startswith(NOT_NEEDED):
+        return SIGN_OF_LIFE
     try:
         message = json.loads(frame)
     except (ValueError, RecursionError):

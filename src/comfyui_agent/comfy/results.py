@@ -80,4 +80,4 @@ def _file(node_id: str, item: Any) -> ResultFile | None:
 
 def _can_be_sent(text: str) -> bool:
     """Whether a text can be encoded. JSON may hold lone surrogates."""
-    return not any("\ud800" <= c <= "\udfff" for c in text)
+    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)

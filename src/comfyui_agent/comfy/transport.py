@@ -117,10 +117,10 @@ class Transport:
         """Send one request. `seconds` replaces the usual limit, for large uploads."""
         data = form() if form is not None else (None if body is None else json.dumps(body).encode())
         headers = {"Content-Type": "application/json"} if body is not None else None
-        timeout = aiohttp.ClientTimeout(
-            total=seconds or self.limits.answer_seconds, sock_connect=self.limits.connect_seconds
-        )
-        async with self._request(method, path, params=params, data=data, headers=headers, timeout=timeout) as response:
+        options: dict[str, Any] = {"params": params, "data": data, "headers": headers}
+        if seconds is not None:
+            options["timeout"] = aiohttp.ClientTimeout(total=seconds, sock_connect=self.limits.connect_seconds)
+        async with self._request(method, path, **options) as response:
             return Answer(response.status, await self._read(response, path, most))
 
     async def ask_again(self, method: str, path: str, **question: Any) -> Answer:

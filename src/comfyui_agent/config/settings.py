@@ -45,6 +45,11 @@ def _networks(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _previews(value: Any) -> Any:
+    """Older files say `true` or `false`."""
+    return {"true": "always", "false": "never"}.get(str(value).lower(), value)
+
+
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_number)]
 Priority = Annotated[Whole, Field(ge=-(2**31), lt=2**31)]
@@ -52,6 +57,7 @@ Seconds = Annotated[Number, Field(gt=0, le=7 * 24 * 3600)]
 Backoff = Annotated[tuple[Annotated[Number, Field(ge=0, le=24 * 3600)], ...], BeforeValidator(_a_list)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Networks = Annotated[Texts, AfterValidator(_networks)]
+Previews = Annotated[Literal["always", "watched", "never"], BeforeValidator(_previews)]
 Place = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f]+$")]
 
 
@@ -159,7 +165,7 @@ class Ui(_Section):
 
     host: str = _setting("127.0.0.1", "an address of this machine, such as 127.0.0.1")
     port: Whole = _between("a port", 8190, 1, 65535)
-    previews: bool = _setting(True, "true or false")
+    previews: Previews = _setting("watched", "always, watched or never")
     enabled: bool = _setting(True, "true or false")
     tls_cert: str = _setting("", "a file with the certificate and its chain (PEM), such as tls/e3.pem")
     tls_key: str = _setting("", "the file with its key (PEM), such as tls/e3.key")

@@ -127,19 +127,20 @@ class Workspace:
 
     @cached_property
     def _closed(self) -> tuple[frozenset[Key], frozenset[Key], frozenset[Key]]:
-        """Keys of own folders, own files, and folders in which results may lie."""
+        """Keys of all known folders, own files, and folders in which results may lie."""
         is_open = [self._real_root, self._real_root / self.settings.paths.jobs_finished]
-        folders = {_key(folder) for folder in self.own_folders}
+        closed = {_key(folder) for folder in self.own_folders}
         files = {_key(file) for file in self.own_files}
-        return frozenset(folders), frozenset(files), frozenset(_key(folder.resolve()) for folder in is_open)
+        results = frozenset(_key(folder.resolve()) for folder in is_open)
+        return results | closed, frozenset(files), results
 
     def check_result(self, path: Path) -> None:
         """ValueError if no result may lie at a resolved path. The innermost known folder decides, whatever its case."""
         if any(path.is_relative_to(folder) for folder in self._real_named):
             return
-        folders, files, is_open = self._closed
+        known, files, is_open = self._closed
         key = _key(path)
-        above = next((key[:end] for end in range(len(key), 0, -1) if key[:end] in folders | is_open), ())
+        above = next((key[:end] for end in range(len(key), 0, -1) if key[:end] in known), ())
         if key in files or above not in is_open:
             raise ValueError(
                 f"{self.shown(path)!r} is where E3 keeps its own files: write a path such as jobs/finished/image/…"

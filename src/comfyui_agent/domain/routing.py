@@ -20,15 +20,15 @@ class Head:
     job_id: int
     needs: str
     model_set: str = ""
+    overtaken_seconds: float = 0.0
+    """How long ago a later job was first preferred to it."""
 
 
 @dataclass(frozen=True)
 class ServerSet:
-    """The models that a server has loaded, and the oldest job that was overtaken there for them."""
+    """The models that a server has loaded."""
 
     model_set: str | None = None
-    overtaken_job: int | None = None
-    overtaken_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -64,19 +64,19 @@ def choose(
         return None
     ordered = sorted(heads, key=lambda head: head.job_id)
     oldest = ordered[0]
-    waited = state.overtaken_seconds if state.overtaken_job == oldest.job_id else 0.0
     if stay_seconds <= 0:
         return Choice(oldest.needs, oldest.model_set, ordered[1].job_id if len(ordered) > 1 else None)
     chosen: Head | None = oldest
-    if waited < stay_seconds:
+    if oldest.overtaken_seconds < stay_seconds:
         chosen = _preferred(ordered, state.model_set, busy_elsewhere, is_worth_loading)
     if chosen is None:
         return Decline(oldest.job_id)
-    same_set = [head.job_id for head in ordered if head.model_set == chosen.model_set and head is not chosen]
+    # What is taken behind the oldest may overtake others: that is a choice of its own, and is noted.
+    later = [head.job_id for head in ordered[1:] if chosen is oldest or head.model_set == chosen.model_set]
     return Choice(
         chosen.needs,
         chosen.model_set,
-        below=min(same_set, default=None),
+        below=min((job_id for job_id in later if job_id > chosen.job_id), default=None),
         oldest=None if chosen is oldest else oldest.job_id,
     )
 

@@ -60,6 +60,8 @@ class Collector:
     worker: str
     _no_room: dict[Path, set[int]] = field(default_factory=dict, init=False)
     """The jobs that wait until results can be kept in a folder."""
+    _folders: set[Path] = field(default_factory=set, init=False)
+    """Folders that are there, as far as is known."""
 
     def __post_init__(self) -> None:
         self._finished = FinishedFiles(self.store, self.workspace)
@@ -89,7 +91,8 @@ class Collector:
             self._no_room.get(stem.parent, set()).discard(leased.lease.job_id)
         strays = await self.recorder.write(ops.complete_job, leased.lease, outputs, outcome.seconds)
         self.leases.drop(leased.lease)  # nobody takes away what is done
-        await _finish(self._tidy(leased, strays))
+        if strays or leased.source is not None:
+            await _finish(self._tidy(leased, strays))
 
     async def _try_to_keep(
         self,
@@ -102,16 +105,21 @@ class Collector:
         """Fetch and name all files; their paths. None if they cannot be kept now."""
         staged: list[StagedFile] = []
         try:
-            stem.parent.mkdir(parents=True, exist_ok=True)
+            if stem.parent not in self._folders:
+                stem.parent.mkdir(parents=True, exist_ok=True)
+                self._folders.add(stem.parent)
             async for file in self._fetch(server, results, stem.parent, check_server):
                 staged.append(file)
-            return await self._publish(leased, staged, targets(stem, [file.kind.extension for file in staged]))
+            paths = await self._publish(leased, staged, targets(stem, [file.kind.extension for file in staged]))
+            staged.clear()
+            return paths
         except OSError as error:
             problem = error
         finally:
             for file in staged:
                 file.discard()
         if isinstance(problem, FileNotFoundError):  # the folder was removed, or whoever took the job over cleaned up
+            self._folders.discard(stem.parent)
             await self.leases.check()
             return None
         if problem.errno not in MENDED_BY_WAITING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,10 +39,12 @@ from comfyui_agent.events.log import MetricsLog
 from comfyui_agent.fleet.fleet import Connect, Fleet, connect_over_http
 from comfyui_agent.fleet.launch.lifecycle import LaunchLimits
 from comfyui_agent.fleet.launch.state import server_urls
-from comfyui_agent.fleet.launch.supervisor import Supervisor, slots_here
+from comfyui_agent.fleet.launch.supervisor import NO_CARD, Supervisor, slots_here
 from comfyui_agent.fleet.routing import Routing
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
 
 NEVER = 10 * 365 * 24 * 3600.0
 
@@ -76,11 +79,15 @@ def make_agent(
     builder = PromptBuilder(store, workspace)
     routing = Routing(fleet, clock, settings.routing.stay_seconds, patience.failover)
     lookup = NeedsLookup(store, routing, fleet, builder, signals, clock)
-    sender = Sender(recorder, fleet, builder, inputs, clock, settings.ui.previews)
+    live = LiveFile(workspace.locks, lock.worker)
+    sender = Sender(recorder, fleet, builder, inputs, clock, _preview_demand(settings, live))
     supervisor = tuner = None
     if settings.comfyui.launch and only is None:
         slots = slots_here(workspace)
-        supervisor = Supervisor(slots, workspace, fleet, store, clock, recorder.note, launch_limits)
+        if not slots:
+            log.error(NO_CARD)
+        limits = launch_limits or LaunchLimits(silent_seconds=patience.failover)
+        supervisor = Supervisor(slots, workspace, fleet, store, clock, recorder.note, limits)
         tuner = Tuner(supervisor, fleet, store, clock, recorder.note, workspace.processes)
     settlement = Settlement(recorder, fleet, routing, policy, clock, chance, collector.remove)
     if supervisor is not None:
@@ -115,7 +122,7 @@ def make_agent(
         tail=EventTail(store, MetricsLog(workspace.metrics_log, store.identity), bus, clock),
         grids=grids,
         expiry=Expiry(store, settings.batch_expiry_seconds, runs.all, clock),
-        live=LiveFile(workspace.locks, lock.worker),
+        live=live,
         idleness=Idleness(store, states, clock, lock.worker, only, patience.failover),
         supervisor=supervisor,
         tuner=tuner,
@@ -133,6 +140,11 @@ def _make_fleet(
         keep_free_bytes=round(settings.paths.keep_free_gb * 1024**3),
     )
     return Fleet(server_urls(workspace), connect or connect_over_http(client_id, limits, clock), limits, clock)
+
+
+def _preview_demand(settings: Settings, live: LiveFile) -> Callable[[], bool]:
+    setting = settings.ui.previews
+    return lambda: live.is_watched if setting == "watched" else setting == "always"
 
 
 def _patience_limits(comfyui: Comfy) -> PatienceLimits:

@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass, field
 
 from comfyui_agent.clock import Clock
+from comfyui_agent.domain.events import Event
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
 from comfyui_agent.pools import RECORDING
@@ -56,15 +57,20 @@ class EventTail:
         while events := await self.store.run(ops.events_after, self._last_id, AT_ONCE):
             for event in events:
                 self.bus.tell(event)
-            self._last_id = events[-1].id
-        await self._write_log()
+            before, self._last_id = self._last_id, events[-1].id
+            await self._write_log(events, before)
+        await self._write_log([], self._last_id)
 
-    async def _write_log(self) -> None:
+    async def _write_log(self, known: list[Event], before: int) -> None:
+        """Write what is not in the log yet. `known`: the events that follow the one with the id `before`."""
+        if 0 < self._last_id <= self.metrics.last_id:
+            return
         try:
             if not await RECORDING.run(self.metrics.try_open):
                 return
             while self.metrics.last_id < self._last_id:
-                events = await self.store.run(ops.events_after, self.metrics.last_id, AT_ONCE)
+                events = known if before <= self.metrics.last_id else []
+                events = events or await self.store.run(ops.events_after, self.metrics.last_id, AT_ONCE)
                 if not events:
                     break
                 await RECORDING.run(self.metrics.write, events)

@@ -11,21 +11,20 @@ import hashlib
 import json
 import os
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from comfyui_agent.comfy.content import HEAD, recognise
 from comfyui_agent.comfy.frames import Preview
 from comfyui_agent.comfy.watch import Progress, Stage
-from comfyui_agent.engine.live_runs import LIVE, PREVIEW, PREVIEWS_WANTED, LiveRun, preview_name
+from comfyui_agent.engine.live_runs import LIVE, PREVIEW, LiveRun, are_previews_wanted, preview_name
 from comfyui_agent.engine.run import Run
 from comfyui_agent.fleet.server import Health
 from comfyui_agent.pools import RECORDING
 
 UNNAMED = ".new"
-WANTED_SECONDS = 10.0
 PICTURES = frozenset({"jpg", "png", "webp"})
 
 
@@ -54,6 +53,15 @@ def preview_of(run: Run) -> Preview | None:
     return run.progress.preview if run.progress else None
 
 
+class _Shown(NamedTuple):
+    prompt_id: str
+    version: str
+    preview: Preview | None
+
+
+NOTHING = _Shown("", "", None)
+
+
 class LiveFile:
     """Tells what this agent has at work. It is gone when the agent is; one of a dead agent is not believed.
 
@@ -65,8 +73,10 @@ class LiveFile:
         self._worker = worker
         self._path = folder / f"{worker}{LIVE}"
         self._text = ""
-        self._previews: dict[int, tuple[str, str]] = {}
-        """The prompt id and the version of each preview, by the id of its job."""
+        self.is_watched = are_previews_wanted(folder)
+        """Whether someone looks at running work, as of a moment ago."""
+        self._previews: dict[int, _Shown] = {}
+        """What is written, by the id of its job."""
         self._writing = threading.Lock()
         self._is_over = False
 
@@ -78,8 +88,9 @@ class LiveFile:
         with self._writing:
             if self._is_over:
                 return
-            self._write_previews(runs if _is_wanted(self._folder) else ())
-            shown = [replace(run, preview=self._previews.get(run.job_id, ("", ""))[1]) for run, _ in runs]
+            self.is_watched = are_previews_wanted(self._folder)
+            self._write_previews(runs if self.is_watched else ())
+            shown = [replace(run, preview=self._previews.get(run.job_id, NOTHING).version) for run, _ in runs]
             text = json.dumps([asdict(run) for run in shown])
             if text != self._text and _write(self._path, text.encode("ascii")):
                 self._text = text
@@ -94,16 +105,17 @@ class LiveFile:
     def _write_previews(self, runs: Sequence[tuple[LiveRun, Preview | None]]) -> None:
         """Bring the files up to date. Those of other runs are removed."""
         at_work = {run.job_id: run.prompt_id for run, _ in runs}
-        for job_id, (prompt_id, _) in list(self._previews.items()):
-            if at_work.get(job_id) != prompt_id:
+        for job_id, shown in list(self._previews.items()):
+            if at_work.get(job_id) != shown.prompt_id:
                 del self._previews[job_id]
                 _remove(self._folder / preview_name(self._worker, job_id))
         for run, preview in runs:
-            if preview is not None and recognise(preview.image[:HEAD], "").extension in PICTURES:
-                shown = run.prompt_id, hashlib.sha256(preview.image).hexdigest()[:12]
-                is_news = self._previews.get(run.job_id) != shown
-                if is_news and _write(self._folder / preview_name(self._worker, run.job_id), preview.image):
-                    self._previews[run.job_id] = shown
+            if preview is None or preview is self._previews.get(run.job_id, NOTHING).preview:
+                continue
+            if recognise(preview.image[:HEAD], "").extension in PICTURES:
+                version = hashlib.sha256(preview.image).hexdigest()[:12]
+                if _write(self._folder / preview_name(self._worker, run.job_id), preview.image):
+                    self._previews[run.job_id] = _Shown(run.prompt_id, version, preview)
 
 
 def remove_stale(folder: Path, worker: str) -> None:
@@ -112,14 +124,6 @@ def remove_stale(folder: Path, worker: str) -> None:
     for pattern in (f"{name}.live.*", f"{name}.*{PREVIEW}", f"{name}.*{PREVIEW}{UNNAMED}"):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
-
-
-def _is_wanted(folder: Path) -> bool:
-    try:
-        touched = (folder / PREVIEWS_WANTED).stat().st_mtime
-    except OSError:
-        return False
-    return abs(time.time() - touched) < WANTED_SECONDS
 
 
 def _private(path: str, flags: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from comfyui_agent.store.agent_lock import living
 LIVE = ".live.json"
 PREVIEW = ".preview"
 PREVIEWS_WANTED = "previews.wanted"
+WANTED_SECONDS = 10.0
 LARGEST = 1024 * 1024
 
 
@@ -59,6 +61,15 @@ def want_previews(folder: Path) -> None:
     with contextlib.suppress(OSError):
         folder.mkdir(0o700, parents=True, exist_ok=True)
         (folder / PREVIEWS_WANTED).touch(0o600)
+
+
+def are_previews_wanted(folder: Path) -> bool:
+    """Whether someone looks at running work now."""
+    try:
+        touched = (folder / PREVIEWS_WANTED).stat().st_mtime
+    except OSError:
+        return False
+    return abs(time.time() - touched) < WANTED_SECONDS
 
 
 def read_preview(folder: Path, job_id: int) -> bytes | None:

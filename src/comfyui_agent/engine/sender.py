@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -79,7 +80,8 @@ class Sender:
     builder: Builder
     inputs: Inputs
     clock: Clock
-    has_previews: bool
+    wants_previews: Callable[[], bool]
+    """Asked at the moment of sending."""
 
     async def begin(self, run: SendingRun) -> Watch | None:
         """Send the prompt of a run, or take over one that was sent. None: nothing was sent, and that is recorded."""
@@ -158,7 +160,7 @@ class Sender:
     async def _post_in_turn(self, leased: Leased, server: FleetServer, built: BuiltPrompt) -> Watch:
         async with server.sending:
             await self.clock.wait_while(lambda: bool(server.freeing))  # it would take the memory that is being freed
-            extra_data = WITH_PREVIEWS if self.has_previews else None
+            extra_data = WITH_PREVIEWS if self.wants_previews() else None
             watch = await server.client.submit(
                 built.graph, leased.prompt_id, extra_data=extra_data, expected=built.expected
             )

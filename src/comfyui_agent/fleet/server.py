@@ -134,6 +134,7 @@ class FleetServer:
         self._failed_probes = 0
         self._pace: float | None = None
         self.answered_at = 0.0
+        self.rendered_at = 0.0
         self.doubted_at = 0.0
         """When something last went wrong there: older views of its queue are not believed."""
         self.probe_request = asyncio.Event()
@@ -216,6 +217,7 @@ class FleetServer:
     def rendered(self, seconds: float | None) -> None:
         """A prompt succeeded, in so many seconds by the server's clock."""
         self._failures_in_a_row = 0
+        self.rendered_at = self._clock.now()
         if seconds is not None:
             self._pace = seconds if self._pace is None else self._pace + SMOOTHING * (seconds - self._pace)
 

@@ -105,7 +105,7 @@ class _Leasing:
                 after = priority
                 continue
             if choice.oldest is not None:
-                self.session.run("note_overtaken", server=self.window.server, job_id=choice.oldest)
+                self.session.run("note_overtaken", id=choice.oldest)
             if isinstance(choice, Decline):
                 break
             if not self._take_chosen(priority, choice, ids, leased):
@@ -116,7 +116,9 @@ class _Leasing:
         """The next priority, and its first waiting job of each needs."""
         query = "heads_of_queue" if self.window.batch_id is None else "heads_of_batch"
         rows = self.session.rows(query, **vars(self.window), after=after)
-        return rows[0]["priority"] if rows else None, [Head(row["id"], row["needs"]) for row in rows]
+        return rows[0]["priority"] if rows else None, [
+            Head(row["id"], row["needs"], overtaken_seconds=row["overtaken_seconds"]) for row in rows
+        ]
 
     def _state(self) -> ServerSet:
         row = self.session.one("server_set", server=self.window.server)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job, JobId
+from comfyui_agent.engine.live_runs import want_previews
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
@@ -36,7 +38,7 @@ class Context:
         self.fleet = FleetView(store, workspace)
         self.outputs = Outputs(workspace)
         self.metrics = Metrics(store, self.fleet)
-        self.event_feed = EventFeed(store, self.metrics.counters.count)
+        self.event_feed = EventFeed(store, self.metrics.counters.count, partial(want_previews, workspace.locks))
         self.submissions = Submissions(store, workspace)
         self.live_pages = LivePages(store, self.fleet)
         self.limits = RequestLimits(ui)

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from comfyui_agent.clock import SYSTEM_CLOCK
 from comfyui_agent.domain.events import Event
+from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
@@ -40,10 +41,16 @@ class _Listener:
 class EventFeed:
     """Follows the events in the database and sends each to all listeners. Each event is encoded once."""
 
-    def __init__(self, store: Store, on_event: Callable[[Event], None] = lambda _: None) -> None:
-        """`on_event` is called with every event that is followed."""
+    def __init__(
+        self,
+        store: Store,
+        on_event: Callable[[Event], None] = lambda _: None,
+        while_heard: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_event` is called with every event that is followed, `while_heard` again and again while one listens."""
         self._store = store
         self._on_event = on_event
+        self._while_heard = while_heard
         self._last_id = 0
         self._listeners: set[_Listener] = set()
         self._is_closed = False
@@ -56,6 +63,8 @@ class EventFeed:
     async def follow(self) -> None:
         while True:
             try:
+                if self._listeners:
+                    await FILES.run(self._while_heard)
                 await self.catch_up()
             except StoreError as error:
                 log.warning("events cannot be followed: %s", error)

@@ -15,7 +15,7 @@ import pytest
 
 from comfyui_agent.fleet.launch.state import SlotFolder, Status
 from support import fake_comfyui
-from support.agents import AgentWorkspace, check_promises, renders, submit_slow, wait_until
+from support.agents import AgentWorkspace, check_promises, leave, renders, submit_slow, wait_until
 from support.launching import ended, launch_section, related, signal_slot, slots_in, starts_of
 from support.servers import REAL_DIR, REAL_PYTHON
 from support.workspaces import call_e3
@@ -75,6 +75,7 @@ def test_up_status_logs_restart_down(launching: Any) -> None:
     ]
     assert [each["pid"] for each in shown] == [slot.pid for slot in here.slots]
     assert "ComfyUI simulator" in here.e3("comfyui", "logs", "cpu-2", "-n", "1")
+    assert len(json.loads(here.e3("comfyui", "logs", "cpu-2", "--json"))) == 2
     assert [each["state"] for each in json.loads(here.e3("servers", "--json"))] == ["up", "up"]
     here.e3("comfyui", "up")
     assert [starts_of(slot) for slot in here.slots] == [1, 1]
@@ -118,6 +119,8 @@ def test_two_agents_with_one_launch_start_each_process_once_and_restart_what_is_
         here.agents.kill(agents.pop(0))
         agents.append(here.agents.start())
     here.agents.wait_done(len(names), 90)
+    for agent in agents:
+        leave(agent)
     jobs = check_promises(here.agents, len(names))
     assert [job.retries_attempted for job in jobs] == [0] * len(names)
     assert [len(related(slot)) for slot in here.slots] == [1, 1]
@@ -141,7 +144,7 @@ def test_two_real_ones_one_killed_one_hung(launching: Any) -> None:
     arguments = ["--disable-all-custom-nodes", "--disable-api-nodes"]
     here = launching(directory=Path(REAL_DIR), python=REAL_PYTHON, per_gpu=2, arguments=arguments)
     here.agents.submit(1)
-    here.agents.start()
+    agent = here.agents.start()
     here.wait_for(Status.UP, Status.UP, timeout=240)
     names = submit_slow(here.agents, "real", 8)
     first, second = here.slots
@@ -152,6 +155,7 @@ def test_two_real_ones_one_killed_one_hung(launching: Any) -> None:
     wait_until(lambda: first.pid != pids[0] and second.pid != pids[1], "both to be started again", 120)
     here.agents.wait_done(1 + len(names), 240)
     here.wait_for(Status.UP, Status.UP, timeout=240)
+    leave(agent)
     jobs = check_promises(here.agents, 1 + len(names))
     assert [job.retries_attempted for job in jobs] == [0] * len(jobs)
     assert renders(slot.path / "output" for slot in here.slots) >= len(jobs)

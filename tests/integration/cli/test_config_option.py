@@ -58,6 +58,7 @@ def test_the_commands_are_those_of_the_contract() -> None:
         *("e3 serve", "e3 token create", "e3 token ls", "e3 token revoke", "e3 token open"),
         *("e3 workflow inspect", "e3 sweep", "e3 burst", "e3 profile", "e3 loadtest", "e3 chaos", "e3 sla check"),
         *(f"e3 batch {word}" for word in ("ls", "show", "watch", "cancel", "retry", "pause", "resume", "grid")),
+        *(f"e3 comfyui {word}" for word in ("up", "down", "status", "logs", "restart")),
         *(f"e3 book {word}" for word in ("create", "ls", "show", "regenerate")),
     }
 

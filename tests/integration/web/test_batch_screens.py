@@ -49,6 +49,9 @@ class Fleet:
     async def reports(self) -> list[Any]:
         return []
 
+    async def processes(self) -> dict[str, Any]:
+        return {}
+
 
 SHARED = Token(1, "studio", Role.USER, "hash", "2026-01-01 00:00:00.000", is_shared=True)
 

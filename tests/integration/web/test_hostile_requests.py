@@ -136,6 +136,7 @@ ROUTES = [
     Route("GET", "/api/v1/servers"),
     Route("POST", "/api/v1/servers/{name}/pause", ADMIN),
     Route("POST", "/api/v1/servers/{name}/drain", ADMIN),
+    Route("POST", "/api/v1/servers/{name}/restart", ADMIN),
     Route("POST", "/api/v1/servers/{name}/resume", ADMIN),
     Route("GET", "/api/v1/workflows"),
     Route("GET", "/api/v1/workflows/{workflow_id}"),

@@ -24,7 +24,7 @@ def test_a_text_frame_is_an_event_about_a_prompt() -> None:
 
 def test_an_event_of_another_shape_is_about_no_prompt() -> None:
     for data in ["null", "[]", "5", '"text"', '{"prompt_id": 7}']:
-        event = read_text(f'{{"type": "status", "data": {data}}}')
+        event = read_text(f'{{"type": "executed", "data": {data}}}')
         assert event is not None, data
         assert event.prompt_id == "", data
 

@@ -23,7 +23,7 @@ def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
     assert settings.comfyui.urls == ("http://127.0.0.1:8188",)
     assert settings.paths.database == "database/comfyui_agent.db"
     assert settings.lease_seconds == 30
-    assert (settings.ui.host, settings.ui.port, settings.ui.previews) == ("127.0.0.1", 8190, True)
+    assert (settings.ui.host, settings.ui.port, settings.ui.previews) == ("127.0.0.1", 8190, "watched")
 
 
 def test_the_environment_overrides_by_path(tmp_path: Path) -> None:
@@ -45,7 +45,13 @@ def test_the_environment_overrides_by_path(tmp_path: Path) -> None:
     assert settings.comfyui.urls == ("http://a:1", "http://b:2")
     assert settings.comfyui.timeout_seconds == 7
     assert settings.paths.database == "x.db"
-    assert not settings.ui.previews
+    assert settings.ui.previews == "never"
+
+
+def test_files_from_before_say_whether_previews_are_asked_for(tmp_path: Path) -> None:
+    for written, means in [(True, "always"), (False, "never"), ("watched", "watched"), ("always", "always")]:
+        assert Settings.model_validate({"ui": {"previews": written}}).ui.previews == means
+    assert settings_from(tmp_path, {"E3_UI__PREVIEWS": "true"}).ui.previews == "always"
 
 
 def test_a_list_in_the_environment_may_be_written_as_its_own_remedy_says(tmp_path: Path) -> None:
@@ -74,10 +80,45 @@ def test_what_is_wrong_is_named_in_one_line(tmp_path: Path) -> None:
         ("E3_COMFYUI__TIMEOUT", "3", "no such key; did you mean timeout_seconds?"),
         ("E3_NONSENSE", "3", "E3_NONSENSE: nonsense: there is no such key"),
         ("E3_COMFYUI", "3", "E3_COMFYUI: comfyui: '3' cannot be used: write a section"),
-        ("E3_UI__PREVIEWS", "sometimes", "ui.previews: 'sometimes' cannot be used: write true or false"),
+        ("E3_UI__PREVIEWS", "sometimes", "ui.previews: 'sometimes' cannot be used: write always, watched or never"),
         ("COMFY_MAX_RETRIES", "-3", "COMFY_MAX_RETRIES: books.retry_limit: '-3' cannot be used"),
     ]:
         with pytest.raises(Complaints) as caught:
             settings_from(tmp_path, {name: value})
         assert says in str(caught.value), (name, value, says)
         assert "\n" not in str(caught.value), (name, value, says)
+
+
+def test_processes_to_launch_may_stand_in_the_file_or_in_the_environment(tmp_path: Path) -> None:
+    sections = "[{directory: /opt/ComfyUI, gpus: [0, 1], per_gpu: auto, environment: {CUDA_MODULE_LOADING: 1}}]"
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/global_config.yaml").write_text(f"comfyui:\n  launch: {sections}\n")
+    (section,) = settings_from(tmp_path, {}).comfyui.launch
+    assert (section.gpus, section.per_gpu, section.port_from) == ((0, 1), "auto", 8188)
+    assert section.environment == {"CUDA_MODULE_LOADING": "1"}
+    comfyui = settings_from(tmp_path, {"E3_COMFYUI__LAUNCH": '[{"directory": "x", "gpus": "cpu"}]'}).comfyui
+    assert (comfyui.launch[0].gpus, comfyui.urls) == ("cpu", ())
+    named = settings_from(tmp_path, {"E3_COMFYUI__SERVERS": "http://gpu1:8188"}).comfyui
+    assert (len(named.launch), named.urls) == (1, ("http://gpu1:8188",))
+
+
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ("[{}]", "launch.0.directory: is missing: write the folder of a ComfyUI, such as /opt/ComfyUI"),
+        ("[{directory: x, gpu: 1}]", "launch.0.gpu: there is no such key; did you mean gpus?"),
+        ("[{directory: x, gpus: []}]", "launch.0.gpus: [] cannot be used: write all, cpu, or a list of cards"),
+        ("[{directory: x, per_gpu: 0}]", "launch.0.per_gpu: 0 cannot be used: write a whole number from 1 to 64"),
+        ("[{directory: x, port_from: 80}]", "launch.0.port_from: 80 cannot be used: write a port from 1024"),
+        ("/opt/ComfyUI", "launch.0: '/opt/ComfyUI' cannot be used: write a list of sections, such as [{directory"),
+    ],
+)
+def test_a_section_of_launch_that_is_wrong_is_named(tmp_path: Path, sections: str, says: str) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/global_config.yaml").write_text(f"comfyui:\n  launch: {sections}\n")
+    with pytest.raises(Complaints) as caught:
+        settings_from(tmp_path, {})
+    assert f"config/global_config.yaml:2: comfyui.{says}" in str(caught.value)
+    (tmp_path / "config/global_config.yaml").write_text("")
+    with pytest.raises(Complaints, match=r"E3_COMFYUI__LAUNCH: comfyui.launch"):
+        settings_from(tmp_path, {"E3_COMFYUI__LAUNCH": sections})

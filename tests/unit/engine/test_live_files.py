@@ -16,8 +16,15 @@ import pytest
 from comfyui_agent.comfy.frames import LARGEST_PREVIEW, Preview
 from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.engine import live_files
-from comfyui_agent.engine.live_files import WANTED_SECONDS, LiveFile, live_run, preview_of, remove_stale
-from comfyui_agent.engine.live_runs import PREVIEWS_WANTED, LiveRun, read_live, read_preview, want_previews
+from comfyui_agent.engine.live_files import LiveFile, live_run, preview_of, remove_stale
+from comfyui_agent.engine.live_runs import (
+    PREVIEWS_WANTED,
+    WANTED_SECONDS,
+    LiveRun,
+    read_live,
+    read_preview,
+    want_previews,
+)
 from comfyui_agent.engine.run import Run
 from comfyui_agent.fleet.server import Health
 from comfyui_agent.store.agent_lock import AgentLock
@@ -147,13 +154,14 @@ def test_while_someone_looks_the_newest_is_there_and_its_version_tells(folder: P
     assert second.preview not in ("", first.preview)
 
 
-def test_a_picture_that_did_not_change_is_not_written_again(
+def test_a_picture_that_did_not_change_is_not_hashed_or_written_again(
     folder: Path, file: LiveFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     want_previews(folder)
     same = preview()
     file.write([(rendering(), same)])
     monkeypatch.setattr(live_files, "_write", lambda path, _: pytest.fail(f"{path.name} was written again"))
+    monkeypatch.setattr(live_files.hashlib, "sha256", lambda _: pytest.fail("it was hashed again"))
     file.write([(rendering(), same)])
 
 

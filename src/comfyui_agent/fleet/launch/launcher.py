@@ -27,7 +27,7 @@ def main() -> int:
         os.write(int(pipe), b"it runs already")
         return RUNS_ALREADY
     os.set_inheritable(lock, True)
-    note = {"pid": os.getpid(), "started": _own_start(), "url": url, "digest": digest}
+    note = {"pid": os.getpid(), "started": start_of("self"), "url": url, "digest": digest}
     unnamed = home / "process.json.new"
     unnamed.write_text(json.dumps(note))
     unnamed.replace(home / "process.json")
@@ -59,12 +59,13 @@ def _take(lock: int) -> bool:
             return True
 
 
-def _own_start() -> int:
-    """When this process began, in ticks since the machine did; 0 where the system does not tell."""
+def start_of(pid: int | str) -> int:
+    """When a process began, in ticks since the machine did; 0 if it is gone, or where the system does not tell."""
     try:
-        return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0
+    return 0 if state == "Z" else int(fields[18])
 
 
 if __name__ == "__main__":

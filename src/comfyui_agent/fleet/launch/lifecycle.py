@@ -30,7 +30,7 @@ class LaunchLimits:
     stuck_seconds: float = 30.0
     """How long a prompt may be stuck that was interrupted."""
     settled_seconds: float = 60.0
-    """A process that was up for so long has started well."""
+    """A process that was up for so long has started well, as has one that rendered something."""
     window_seconds: float = 600.0
     most_bad_starts: int = 5
     """Within the window."""
@@ -46,6 +46,8 @@ class Seen:
     is_running: bool
     answered_at: float = 0.0
     """When the server answered last, if it answers."""
+    rendered_at: float = 0.0
+    """When it last rendered something for us."""
     silent_seconds: float = 0.0
     stuck_seconds: float = 0.0
     trouble: str = ""
@@ -87,7 +89,7 @@ def _while_running(state: SlotState, seen: Seen, now: float, limits: LaunchLimit
     answers = seen.answered_at >= state.since
     if not seen.is_running:
         how = "it ended while it started" if is_starting else f"it ended after {age:.0f} s"
-        return after_fault(state, now, limits, _sentence(how, seen.last_words)), Action.KILL
+        return after_fault(state, now, limits, _sentence(how, seen.last_words), seen), Action.KILL
     trouble = seen.trouble
     if is_starting and not answers and age > limits.start_seconds:
         trouble = _sentence(f"it did not answer within {limits.start_seconds:.0f} s", seen.last_words)
@@ -96,7 +98,7 @@ def _while_running(state: SlotState, seen: Seen, now: float, limits: LaunchLimit
     elif not is_starting and min(age, seen.stuck_seconds) > limits.stuck_seconds:
         trouble = "a prompt there did not end and could not be interrupted"
     if trouble:
-        return after_fault(state, now, limits, trouble).now(Status.STOPPING, now), Action.KILL
+        return after_fault(state, now, limits, trouble, seen).now(Status.STOPPING, now), Action.KILL
     if not state.is_wanted or state.restart:
         if is_starting or state.hurry or (state.status is Status.DRAINING and seen.is_drained):
             return state.now(Status.STOPPING, now, "a restart was asked for" if state.restart else ""), Action.TERMINATE
@@ -117,10 +119,11 @@ def _while_stopping(state: SlotState, seen: Seen, now: float, limits: LaunchLimi
     return state.now(_resting(state, limits), now), Action.KILL
 
 
-def after_fault(state: SlotState, now: float, limits: LaunchLimits, reason: str) -> SlotState:
+def after_fault(state: SlotState, now: float, limits: LaunchLimits, reason: str, seen: Seen | None = None) -> SlotState:
     """It ended or is of no use. Its next start waits: 1, 2, 4… seconds, if the last ones were bad."""
     bad = tuple(each for each in state.bad_starts if 0 <= now - each < limits.window_seconds)
-    if state.status is Status.STARTING or now - state.since < limits.settled_seconds:
+    has_rendered = seen is not None and seen.rendered_at > state.since
+    if not has_rendered and (state.status is Status.STARTING or now - state.since < limits.settled_seconds):
         bad = (*bad, now)
     backoff = min(limits.longest_backoff, 2.0 ** max(0, len(bad) - 1))
     state = replace(state, bad_starts=bad, until=now + backoff)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ OURS_ALONE = ("E3_", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 PYTHONS = ("venv/bin/python", ".venv/bin/python")
 TAIL_BYTES = 64 * 1024
 OLD_LOGS = 2
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 LONGEST_WORDS = 300
 
 _children: list[subprocess.Popen[bytes]] = []
@@ -100,31 +102,33 @@ def is_running(folder: SlotFolder) -> bool:
     """Whether the process of a slot lives: it holds its lock, and its number is not somebody else's."""
     for child in list(_children):
         if child.poll() is not None:
-            _children.remove(child)
             _endings[child.pid] = child.returncode
+            with contextlib.suppress(ValueError):  # another thread was quicker
+                _children.remove(child)
     return not is_free(folder.path / "running.lock") and _leader(folder) > 0
+
+
+def is_outdated(slot: Slot, folder: SlotFolder, root: Path) -> bool:
+    """Whether the process of a slot runs with other settings than it would be started with now."""
+    if slot.launch is None:
+        return False
+    try:
+        directory, python = _installation(slot, root)
+    except CannotStart:
+        return False
+    digest = digest_of(slot.command(python, directory, folder.path), slot.launch)
+    return is_running(folder) and folder.read("process.json").get("digest") != digest
 
 
 def _leader(folder: SlotFolder) -> int:
     """The number of the process, if it is still that process; else 0."""
-    note, pid = folder.read("process.json"), folder.pid
-    if not pid:
-        return 0
-    started = note.get("started", 0)
+    pid, started = folder.pid, folder.read("process.json").get("started")
     if started:
-        return pid if _start_of(pid) == started else 0
+        return pid if launcher.start_of(pid) == started else 0
     with contextlib.suppress(OSError):
         os.kill(pid, 0)
         return pid
     return 0
-
-
-def _start_of(pid: int) -> int:
-    try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return 0 if state == "Z" else int(fields[18])
 
 
 def terminate(folder: SlotFolder) -> None:
@@ -151,8 +155,13 @@ def _relatives(folder: SlotFolder) -> Iterator[int]:
     mark = f"{MARK}={folder.path}".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it is gone, or somebody else's
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
+            if mark in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid():
                 yield int(entry.name)
+
+
+def plain(data: bytes) -> str:
+    """What a process wrote, without its colours."""
+    return COLOUR.sub("", data.decode("utf-8", "replace"))
 
 
 def log_tail(folder: SlotFolder, most: int = TAIL_BYTES) -> str:
@@ -161,7 +170,7 @@ def log_tail(folder: SlotFolder, most: int = TAIL_BYTES) -> str:
         with (folder.path / "log.txt").open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - most))
-            text = file.read(most).decode("utf-8", "replace")
+            text = plain(file.read(most))
     except OSError:
         return ""
     return text.rpartition(launcher.STARTED)[2]

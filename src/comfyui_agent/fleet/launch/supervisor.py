@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.server_states import ServerState
+from comfyui_agent.fleet.fleet import Fleet
 from comfyui_agent.fleet.launch import process
 from comfyui_agent.fleet.launch.lifecycle import Action, LaunchLimits, Seen, after_fault, decide
 from comfyui_agent.fleet.launch.lost_context import lost_context_in, lost_context_in_log
 from comfyui_agent.fleet.launch.plan import Slot, needs_cards, plan_slots
 from comfyui_agent.fleet.launch.state import SlotFolder, SlotState, Status
 from comfyui_agent.fleet.nvml import Nvml
-from comfyui_agent.fleet.server import FleetServer, Health
+from comfyui_agent.fleet.server import Health
 from comfyui_agent.pools import PROCESSES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.operation import OperationRunner
@@ -27,20 +26,8 @@ from comfyui_agent.store.operation import OperationRunner
 log = logging.getLogger(__name__)
 
 LEAVING_SECONDS = 0.3
+NO_CARD = "comfyui.launch: this machine has no NVIDIA card: write gpus: cpu, or a list such as gpus: [0]"
 AT_REST = (Status.UP, Status.STOPPED)
-
-
-class SupervisedFleet(Protocol):
-    """What is needed of the fleet."""
-
-    @property
-    def servers(self) -> Mapping[str, FleetServer]: ...
-
-    async def employ(self, url: str) -> FleetServer: ...
-
-    def retire(self, url: str) -> None: ...
-
-    def mark_down(self, server: FleetServer, reason: str) -> None: ...
 
 
 def slots_here(workspace: Workspace) -> list[Slot]:
@@ -50,47 +37,37 @@ def slots_here(workspace: Workspace) -> list[Slot]:
         nvml = Nvml()
         cards = nvml.count()
         nvml.close()
-        if not cards:
-            log.error("comfyui.launch: this machine has no NVIDIA card: write gpus: cpu, or a list such as gpus: [0]")
     return plan_slots(launches, cards)
 
 
+@dataclass
 class Supervisor:
     """Looks at every slot again and again. Several may look at the same slots: one acts at a time."""
 
-    def __init__(
-        self,
-        slots: Sequence[Slot],
-        workspace: Workspace,
-        fleet: SupervisedFleet,
-        store: OperationRunner,
-        clock: Clock,
-        note: Callable[[Event], Awaitable[None]],
-        limits: LaunchLimits | None = None,
-        is_attended: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """`is_attended`: whether an agent works, so that a drain comes to its end."""
-        self.slots = list(slots)
-        self._root: Path = workspace.root
-        self._folders = {slot.name: SlotFolder(workspace.processes / slot.name) for slot in slots}
-        self._fleet = fleet
-        self._store = store
-        self._clock = clock
-        self._note = note
-        self._limits = limits or LaunchLimits(silent_seconds=workspace.settings.comfyui.failover_seconds)
-        self._is_attended = is_attended
-        self._reported: dict[str, str] = {}
-        self._employed: dict[str, bool] = {}
-        self._wake = asyncio.Event()
+    slots: Sequence[Slot]
+    workspace: Workspace
+    fleet: Fleet
+    store: OperationRunner
+    clock: Clock
+    note: Callable[[Event], Awaitable[None]]
+    limits: LaunchLimits
+    is_attended: Callable[[], bool] = lambda: True
+    """Whether an agent works, so that a drain comes to its end."""
+    _reported: dict[str, str] = field(default_factory=dict, init=False)
+    _employed: dict[str, bool] = field(default_factory=dict, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def _folder(self, slot: Slot) -> SlotFolder:
+        return SlotFolder(self.workspace.processes / slot.name)
 
     async def pause(self) -> None:
         """Wait until it is time for another look."""
-        await self._clock.wait_for(self._wake, self._limits.look_seconds)
+        await self.clock.wait_for(self._wake, self.limits.look_seconds)
         self._wake.clear()
 
     async def look(self) -> dict[str, SlotState]:
         """Look at every slot once, and do what is to be done. Returns their states."""
-        out_of_work = {each.server: each.state for each in await self._store.run(ops.servers_out_of_work)}
+        out_of_work = {each.server: each.state for each in await self.store.run(ops.servers_out_of_work)}
         looks = (self._look_at(slot, out_of_work.get(slot.url)) for slot in self.slots)
         states = await asyncio.gather(*looks)
         return {slot.name: state for slot, state in zip(self.slots, states, strict=True)}
@@ -101,61 +78,64 @@ class Supervisor:
         await self._follow(slot, state)
         await self._report(before, state)
         if state.status is Status.DRAINING and out_of_work not in (ServerState.DRAINING, ServerState.DRAINED):
-            await self._store.run(ops.drain_server, slot.url)
+            await self.store.run(ops.drain_server, slot.url)
         if state.resume and state.status in AT_REST and not state.restart:
-            await self._store.run(ops.resume_server, slot.url)
+            await self.store.run(ops.resume_server, slot.url)
             state = await self._change(slot, lambda now: replace(now, resume=False))
         return state
 
     def _seen_by_fleet(self, slot: Slot, out_of_work: ServerState | None) -> Seen:
-        server = self._fleet.servers.get(slot.url)
-        is_drained = out_of_work is ServerState.DRAINED or not self._is_attended()
+        server = self.fleet.servers.get(slot.url)
+        is_drained = out_of_work is ServerState.DRAINED or not self.is_attended()
         seen = Seen(is_running=False, is_drained=is_drained, is_out_of_work=out_of_work is not None)
         if server is None:
             return seen
         is_aside = server.health is Health.ASIDE
-        stuck = self._clock.now() - server.since if is_aside else 0.0
+        stuck = self.clock.now() - server.since if is_aside else 0.0
         answered_at = server.answered_at if server.answers else 0.0
-        return replace(seen, answered_at=answered_at, silent_seconds=server.seconds_down(), stuck_seconds=stuck)
+        seen = replace(seen, answered_at=answered_at, rendered_at=server.rendered_at, stuck_seconds=stuck)
+        return replace(seen, silent_seconds=server.seconds_down())
 
     # In a thread.
 
     def _act(self, slot: Slot, seen: Seen) -> tuple[SlotState, SlotState]:
         """What was known of a slot and what is known now. A slot that somebody else acts on is left to them."""
-        folder = self._folders[slot.name]
+        folder = self._folder(slot)
         with folder.held() as is_ours:
-            before = self._known(slot, folder)
+            before = self._known(slot)
             if not is_ours:
                 return before, before
             state = self._step(slot, folder, before, seen)
+            process.rotate_log(folder, self.limits.log_bytes)
             if state != before or not (folder.path / "state.json").exists():
-                folder.write(state)
-            process.rotate_log(folder, self._limits.log_bytes)
+                try:
+                    folder.write(state)
+                except OSError as error:  # the process goes on, and is adopted when there is room again
+                    log.error("%s: its state cannot be written: %s", slot.name, error)
         return before, state
 
-    def _known(self, slot: Slot, folder: SlotFolder) -> SlotState:
-        state = folder.state()
+    def _known(self, slot: Slot) -> SlotState:
+        state = self._folder(slot).state()
         if not state.url:
             state = replace(state, spare=slot.is_spare)
         return replace(state, url=slot.url, card=slot.card, spare=state.spare and slot.is_tuned)
 
     def _step(self, slot: Slot, folder: SlotFolder, state: SlotState, seen: Seen) -> SlotState:
-        now = self._clock.now()
+        now = self.clock.now()
         is_running = process.is_running(folder)
         trouble = self._reported.pop(slot.name, "") or (self._trouble(slot, folder) if is_running else "")
         words = "" if is_running and state.status is not Status.STARTING else process.last_words(folder)
         seen = replace(seen, is_running=is_running, trouble=trouble, last_words=words)
-        before, (state, action) = state, decide(state, seen, now, self._limits)
+        before, (state, action) = state, decide(state, seen, now, self.limits)
         if action is Action.TERMINATE:
             process.terminate(folder)
         elif action is Action.KILL:
             process.kill(folder)
         elif action is Action.START:
-            folder.write(state)
             try:
-                process.start(slot, folder, self._root)
+                process.start(slot, folder, self.workspace.root)
             except process.CannotStart as error:
-                state = after_fault(replace(state, restarts=before.restarts), now, self._limits, str(error))
+                state = after_fault(replace(state, restarts=before.restarts), now, self.limits, str(error))
         return state
 
     def _trouble(self, slot: Slot, folder: SlotFolder) -> str:
@@ -172,9 +152,9 @@ class Supervisor:
             return
         self._employed[slot.url] = state.is_wanted
         if state.is_wanted:
-            await self._fleet.employ(slot.url)
+            await self.fleet.employ(slot.url)
         else:
-            self._fleet.retire(slot.url)
+            self.fleet.retire(slot.url)
 
     async def _report(self, before: SlotState, state: SlotState) -> None:
         if state.status is before.status:
@@ -182,10 +162,10 @@ class Supervisor:
         log.info("%s: %s%s", state.url, state.status, f" ({state.reason})" if state.reason else "")
         if state.status is Status.STARTING:
             name = EventName.SERVER_RESTARTED if before.reason else EventName.SERVER_STARTED
-            await self._note(Event(name, server=state.url, message=before.reason or None))
+            await self.note(Event(name, server=state.url, message=before.reason or None))
         if state.status is Status.FAILED:
             message = f"not started again: {state.reason}. Mend that, then: e3 comfyui up"
-            await self._note(Event(EventName.ALERT_SERVER, server=state.url, message=message))
+            await self.note(Event(EventName.ALERT_SERVER, server=state.url, message=message))
 
     # What others say.
 
@@ -195,15 +175,15 @@ class Supervisor:
         if slot is None or not lost_context_in(message):
             return False
         self._reported[slot.name] = f"it has lost its card: {message[:200]}"
-        known = self._fleet.servers[server]
-        known.rest(self._limits.look_seconds + LEAVING_SECONDS)
-        self._fleet.mark_down(known, "it has lost its card")
+        known = self.fleet.servers[server]
+        known.rest(self.limits.look_seconds + LEAVING_SECONDS)
+        self.fleet.mark_down(known, "it has lost its card")
         self._wake.set()
         return True
 
     def processes(self, card: str) -> int:
         """How many processes of a card are wanted."""
-        return sum(self._known(slot, self._folders[slot.name]).is_wanted for slot in self.slots if slot.card == card)
+        return sum(self._known(slot).is_wanted for slot in self.slots if slot.card == card)
 
     async def grow(self, card: str) -> str | None:
         """Want one more process on a card whose number is found by measuring. Its name; None if there is no room."""
@@ -217,7 +197,7 @@ class Supervisor:
 
     async def _tune(self, slots: Sequence[Slot], card: str, *, spare: bool) -> str | None:
         for slot in slots:
-            known = self._known(slot, self._folders[slot.name])
+            known = self._known(slot)
             if slot.card == card and slot.is_tuned and known.wanted and known.spare is not spare:
                 await self._change(slot, lambda now: replace(now, spare=spare))
                 self._wake.set()
@@ -225,16 +205,14 @@ class Supervisor:
         return None
 
     async def _change(self, slot: Slot, change: Callable[[SlotState], SlotState]) -> SlotState:
-        folder = self._folders[slot.name]
-        return await PROCESSES.run(folder.change, lambda _: change(self._known(slot, folder)))
+        return await PROCESSES.run(self._folder(slot).change, lambda _: change(self._known(slot)))
 
     async def leave(self) -> None:
         """End what is not to outlive the agent."""
-        ending = [slot for slot in self.slots if slot.launch and slot.launch.stop_with_agent]
-        folders = [self._folders[slot.name] for slot in ending]
+        folders = [self._folder(slot) for slot in self.slots if slot.launch and slot.launch.stop_with_agent]
         for folder in folders:
             await PROCESSES.run(process.terminate, folder)
-        await self._clock.wait_while(lambda: any(map(process.is_running, folders)), LEAVING_SECONDS)
+        await self.clock.wait_while(lambda: any(map(process.is_running, folders)), LEAVING_SECONDS)
         for folder in folders:
             await PROCESSES.run(process.kill, folder)
-            await PROCESSES.run(folder.change, lambda state: state.now(Status.STOPPED, self._clock.now(), ""))
+            await PROCESSES.run(folder.change, lambda state: state.now(Status.STOPPED, self.clock.now(), ""))

@@ -10,6 +10,8 @@ CREATE TABLE needs (
     memory_over INTEGER                    -- it ran out of memory where this many bytes could be had
 ) WITHOUT ROWID;
 ALTER TABLE jobs ADD COLUMN needs TEXT;
+-- When a server that could have run the waiting job first preferred a later one, because of its models.
+ALTER TABLE jobs ADD COLUMN overtaken_at TEXT;
 
 -- The first job of each priority and needs is found without reading the others. A NULL priority comes first.
 CREATE INDEX idx_jobs_sets ON jobs(max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), id)
@@ -31,15 +33,12 @@ CREATE TABLE timings (
     PRIMARY KEY (needs, server)
 ) WITHOUT ROWID;
 
--- What each server was given last, for those who choose what it gets next. `overtaken_job` is the oldest waiting job
--- that later ones have overtaken there because their models were loaded, and since when.
+-- What each server was given last, for those who choose what it gets next.
 CREATE TABLE server_sets (
     server TEXT PRIMARY KEY,
     model_set TEXT,                        -- NULL: not known, or nothing is loaded
     needs TEXT,                            -- of its last job
     since TEXT,                            -- when it was first given a job of this set
-    overtaken_job INTEGER,
-    overtaken_since TEXT,
     loads INTEGER NOT NULL DEFAULT 0,      -- how often it was given another set than it had
     stays INTEGER NOT NULL DEFAULT 0,      -- how often a set was gone on with while an older job waited
     overtakes INTEGER NOT NULL DEFAULT 0   -- jobs that it was given ahead of an older one

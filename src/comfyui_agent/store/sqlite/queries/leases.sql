@@ -46,7 +46,9 @@ WITH RECURSIVE heads(id, priority, needs) AS (
             AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
             AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
         ORDER BY coalesce(needs, ''), id LIMIT 1))
-SELECT id, priority, needs FROM heads;
+SELECT heads.id, heads.priority, heads.needs,
+    coalesce((julianday('now') - julianday(overtaken_at)) * 86400.0, 0) AS overtaken_seconds
+FROM heads CROSS JOIN jobs ON jobs.id = heads.id;
 
 -- name: heads_of_batch
 WITH RECURSIVE heads(id, priority, needs) AS (
@@ -71,7 +73,9 @@ WITH RECURSIVE heads(id, priority, needs) AS (
             AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
             AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
         ORDER BY coalesce(needs, ''), id LIMIT 1))
-SELECT id, priority, needs FROM heads;
+SELECT heads.id, heads.priority, heads.needs,
+    coalesce((julianday('now') - julianday(overtaken_at)) * 86400.0, 0) AS overtaken_seconds
+FROM heads CROSS JOIN jobs ON jobs.id = heads.id;
 
 -- name: next_jobs
 -- The next jobs of a priority with certain needs, oldest first. A job with an open attempt is taken over, not run again.
@@ -106,9 +110,7 @@ WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 
 ORDER BY jobs.id LIMIT :most;
 
 -- name: server_set
-SELECT model_set, overtaken_job,
-    coalesce((julianday('now') - julianday(overtaken_since)) * 86400.0, 0) AS overtaken_seconds
-FROM server_sets WHERE server = :server;
+SELECT model_set FROM server_sets WHERE server = :server;
 
 -- name: sets_elsewhere
 SELECT server, model_set FROM server_sets
@@ -130,11 +132,8 @@ ON CONFLICT (server) DO UPDATE SET
 WHERE model_set IS NOT excluded.model_set;
 
 -- name: note_overtaken
--- The oldest job for a server waits while later ones are taken. Its time counts from the first time on.
-INSERT INTO server_sets (server, overtaken_job, overtaken_since)
-VALUES (:server, :job_id, strftime('%Y-%m-%d %H:%M:%f', 'now'))
-ON CONFLICT (server) DO UPDATE SET overtaken_job = excluded.overtaken_job, overtaken_since = excluded.overtaken_since
-WHERE overtaken_job IS NOT excluded.overtaken_job;
+-- The oldest job for a server waits while later ones are taken. Its time counts from the first time on, at any server.
+UPDATE jobs SET overtaken_at = strftime('%Y-%m-%d %H:%M:%f', 'now') WHERE id = :id AND overtaken_at IS NULL;
 
 -- name: count_overtake
 UPDATE server_sets SET overtakes = overtakes + 1, stays = stays + :is_stay WHERE server = :server;
@@ -159,7 +158,7 @@ UPDATE jobs SET
     status = 'processing', worker_id = :worker, server = :server, prompt_id = :prompt_id,
     lease_expires_at = strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds || ' seconds'),
     start_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), end_time = NULL, duration = NULL,
-    run_count = coalesce(run_count, 0) + 1, fence = coalesce(fence, 0) + 1
+    run_count = coalesce(run_count, 0) + 1, fence = coalesce(fence, 0) + 1, overtaken_at = NULL
 WHERE id = :id AND status = 'pending'
 RETURNING id, fence, config_name, job_type, workflow_id, template_hash, inputs, server, prompt_id, retries_attempted,
     strikes, retry_limit, failure_class, file_path, output_node, timeout_seconds, avoids, source, digest, pictures,
