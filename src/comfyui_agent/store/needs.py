@@ -35,8 +35,6 @@ class LoadedSet:
     loads: int
     stays: int
     overtakes: int
-    overtaken_job: int | None = None
-    overtaken_seconds: float | None = None
     models: tuple[ModelInput, ...] = ()
 
     @property
@@ -53,6 +51,8 @@ class Ahead:
     first: int | None = None
     last: int | None = None
     older: int = 0
+    overtaken_seconds: float | None = None
+    """How long ago a later job was first preferred to it."""
 
 
 @query

@@ -59,18 +59,25 @@ async def find_whereabouts(
     timings.sort(key=lambda each: each.load_seconds or 0.0)  # of one set, the longest load counts
     loads = {(each.server, each.model_set): each.load_seconds for each in timings}
     limit = intake.workspace.settings.routing.stay_seconds
-    servers = []
+    ahead, servers = await store.run(ops.jobs_ahead, job), []
     for report in await (look() if look else look_at_servers(store, intake.workspace)):
         loaded, capacity = sets.get(report.url), report.stats.capacity if report.stats else None
         found = lacks(known, offers[report.url], capacity) if known and report.url in offers else None
-        stay_seconds = stay_for(limit, loads.get((report.url, (loaded and loaded.model_set) or "")))
-        servers.append(_candidate(job, report, found, loaded, stay_seconds))
-    ahead = await store.run(ops.jobs_ahead, job)
+        model_set = (loaded and loaded.model_set) or ""
+        is_overtaken = ahead.overtaken_seconds is not None and known is not None and known.needs.model_set != model_set
+        stay_seconds = stay_for(limit, loads.get((report.url, model_set)))
+        left = stay_seconds - (ahead.overtaken_seconds or 0.0) if is_overtaken else 0.0
+        servers.append(_candidate(job, report, found, loaded, stay_seconds, left))
     return Whereabouts(explain_waiting(job, servers, ahead), tuple(servers))
 
 
 def _candidate(
-    job: Job, report: ServerReport, lacking: tuple[str, ...] | None, loaded: LoadedSet | None, stay_seconds: float
+    job: Job,
+    report: ServerReport,
+    lacking: tuple[str, ...] | None,
+    loaded: LoadedSet | None,
+    stay_seconds: float,
+    left: float,
 ) -> Candidate:
     has = "has not said what it has" if lacking is None else f"lacks {', '.join(lacking)}" if lacking else "can run it"
     words, goes_on = [report.error or report.state, has], ""
@@ -79,8 +86,7 @@ def _candidate(
     if loaded and loaded.names:
         since = f"has {loaded.names} loaded since {(loaded.since or '')[11:19]} UTC"
         words += [since] if lacking else [since, f"an older job is overtaken there for at most {stay_seconds:.0f} s"]
-        if loaded.overtaken_job == job.id:
-            left = max(0.0, stay_seconds - (loaded.overtaken_seconds or 0.0))
+        if left > 0:
             goes_on = f"{report.name} goes on with {loaded.names} for at most {left:.0f} s more"
     if report.stats:
         words.append(f"{report.running} running, {report.pending} waiting")
