@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.sim.process import ServerProcess
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.records import Window
 from support.intake import until
 from support.web import Served, served
 from support.workspaces import new_workspace
@@ -51,6 +56,30 @@ async def test_what_no_server_has_is_said_wherever_the_job_is_looked_at(
         [shown] = (await house.get("/api/v1/servers")).value
         assert shown["routing"]["unused"] == f"it lacks what waiting jobs need: {candidate['lacks'][0]}"
         assert "Not used: it lacks what waiting jobs need" in (await house.get("/servers")).text
+
+
+async def test_a_job_that_is_overtaken_says_for_how_long_at_most(
+    tmp_path: Path, comfyui_simulator: Callable[..., ServerProcess]
+) -> None:
+    server = comfyui_simulator("--models", "a.safetensors", "--models", "b.safetensors").url
+    async with served(tmp_path / "w", server) as house:
+        for model in "ab":
+            graph = GRAPH | {
+                "1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": f"{model}.safetensors"}}
+            }
+            (tmp_path / "w" / "workflows" / f"{model}.json").write_text(json.dumps(graph), encoding="utf-8")
+            job = await house.job(f"{model}.yaml", workflow_id=model, inputs={})
+        await house.store.run(ops.lease_jobs, "an-agent", Window(server, 1), [mint_prompt_id()], 600.0)
+        with closing(sqlite3.connect(house.workspace.database, isolation_level=None)) as shell:
+            shell.execute("UPDATE jobs SET overtaken_at = datetime('now', '-20 seconds') WHERE id = ?", [job.id])
+        found = (await house.get(f"/api/v1/jobs/{job.id}/explain")).value
+    name = server.partition("://")[2]
+    said = re.fullmatch(
+        rf"waits: {name} goes on with a.safetensors for at most (\d+) s more, then it is the turn of this job",
+        found["sentence"],
+    )
+    assert said, found
+    assert 60 < int(said[1]) <= 100, "of 120 seconds, 20 are over"
 
 
 async def test_a_server_shows_what_it_has_loaded_and_how_often_that_changed(tmp_path: Path) -> None:
