@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from comfyui_agent.comfy.address import name_of
+from comfyui_agent.comfy.address import address_of, name_of
 from comfyui_agent.domain.eligibility import lacks, missing_everywhere
 from comfyui_agent.domain.jobs import Attempt, Job
 from comfyui_agent.domain.routing import stay_for
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted, parsed
 from comfyui_agent.engine.server_reports import ServerReport
+from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.needs import Ahead, LoadedSet
 from comfyui_agent.store.store import Store
@@ -60,13 +61,15 @@ async def find_whereabouts(
     loads = {(each.server, each.model_set): each.load_seconds for each in timings}
     limit = intake.workspace.settings.routing.stay_seconds
     ahead, servers = await store.run(ops.jobs_ahead, job), []
-    for report in await (look() if look else look_at_servers(store, intake.workspace)):
+    configured = {address_of(url) for url in server_urls(intake.workspace)}
+    reports = await (look() if look else look_at_servers(store, intake.workspace))
+    for report in (each for each in reports if each.url in configured):
         loaded, capacity = sets.get(report.url), report.stats.capacity if report.stats else None
         found = lacks(known, offers[report.url], capacity) if known and report.url in offers else None
         model_set = (loaded and loaded.model_set) or ""
-        is_overtaken = ahead.overtaken_seconds is not None and known is not None and known.needs.model_set != model_set
         stay_seconds = stay_for(limit, loads.get((report.url, model_set)))
-        left = stay_seconds - (ahead.overtaken_seconds or 0.0) if is_overtaken else 0.0
+        is_next = ahead.overtaken_seconds is None or known is None or known.needs.model_set == model_set
+        left = 0.0 if is_next else stay_seconds - (ahead.overtaken_seconds or 0.0)
         servers.append(_candidate(job, report, found, loaded, stay_seconds, left))
     return Whereabouts(explain_waiting(job, servers, ahead), tuple(servers))
 
@@ -100,9 +103,8 @@ def explain_waiting(job: Job, servers: Sequence[Candidate], ahead: Ahead) -> str
         return f"waits: {missing}. It fails when it is its turn, unless one has it by then"
     working = [each for each in servers if not each.lacks and each.state == "up"]
     if not working:
-        able = [f"{name_of(each.url)} is {each.state}" for each in servers if not each.lacks]
-        why = ", ".join(able) or "none is known"
-        return f"waits: no server that can run it takes work ({why})"
+        able = ", ".join(f"{name_of(each.url)} is {each.state}" for each in servers if not each.lacks)
+        return f"waits: no server that can run it takes work ({able or 'none is known'})"
     if ahead.earlier:
         span = f"{ahead.first}" if ahead.first == ahead.last else f"{ahead.first} to {ahead.last}"
         return f"waits behind {counted(ahead.earlier, 'job')} of priority {span}"
