@@ -18,6 +18,7 @@ from comfyui_agent.config.settings import Settings
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.fleet.launch.state import SlotFolder, SlotState
+from comfyui_agent.store.needs import LoadedSet
 from comfyui_agent.store.overview import Gauges
 from comfyui_agent.store.records import Counts
 from comfyui_agent.usecases.processes import ProcessReport
@@ -54,7 +55,7 @@ class Quiet(ScriptedStore):
     """A database without jobs, and one server."""
 
     async def read_gauges(self) -> Gauges:
-        return Gauges(Counts(), 0.0, {}, 0)
+        return Gauges(Counts(), 0.0, {}, 0, {"http://gpu:8188": LoadedSet("http://gpu:8188", None, None, 0, 0, 0)})
 
     async def reports(self) -> list[ServerReport]:
         stats = SystemStats("0.7.0", "3.12", "2.8", "posix", 0, 0, ())

@@ -15,10 +15,12 @@ from comfyui_agent.domain.binding import Recipe
 from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations
 from comfyui_agent.domain.jobs import NewJob, too_large
 from comfyui_agent.domain.kinds import folder_of, job_type_of
+from comfyui_agent.domain.needs import Needs, needs_of_template
 from comfyui_agent.domain.values import DrawSeeds
 
 MOST_CELLS = 10_000
 """Nobody could read a grid of more cells."""
+MOST_LOOKED_AT = 500
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class Sweep:
 
     def __len__(self) -> int:
         return len(self.combinations)
+
+    def needs(self) -> set[Needs]:
+        """What its first jobs need."""
+        first = [self._binding.bound(self.combinations[index]) for index in range(min(len(self), MOST_LOOKED_AT))]
+        return {needs_of_template(self.request.workflow.template, each) for each in first}
 
     def jobs(self) -> Iterator[NewJob]:
         workflow = self.request.workflow

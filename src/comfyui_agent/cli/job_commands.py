@@ -13,7 +13,7 @@ from comfyui_agent.batches.name_lookup import find_batch, find_job
 from comfyui_agent.cli.agents import prepare_folders
 from comfyui_agent.cli.completion import batch_names
 from comfyui_agent.cli.invocation import Invocation, workspace_command
-from comfyui_agent.cli.output import fail, one_line, print_json, print_problem
+from comfyui_agent.cli.output import fail, one_line, print_json, print_problem, warn
 from comfyui_agent.cli.workspace import Name, Names
 from comfyui_agent.domain.badges import badge_of
 from comfyui_agent.domain.jobs import Job
@@ -56,6 +56,8 @@ async def add(
         if added.batch_id:
             jobs = counted(added.batch_jobs, "job is", "jobs are")
             typer.echo(f"{jobs} the batch {added.batch_id}. Follow: e3 batch watch {added.batch_id}", err=True)
+        if added.missing:
+            warn(added.missing)
         if not call.as_json and any(each.job is not None and not each.problem for each in added.answers):
             call.warn_if_unattended()
         return await _show(call, store, added.answers)

@@ -104,15 +104,20 @@ async def show(call: Invocation, name: Name) -> None:
         batch = await store.run(ops.find_batch, job.batch_id) if job.batch_id else None
         made_by = await store.run(ops.token_name, job.created_by)
         template = await store.run(ops.find_template, job.template_hash) if job.template_hash else None
+        now = ""
+        if job.status is JobStatus.PENDING:
+            from comfyui_agent.usecases import intake, whereabouts  # the engine, for those who need it
+
+            now = (await whereabouts.find_whereabouts(store, intake.Intake(call.workspace), job)).sentence
     inputs, workflow = effective_inputs(job, batch), _workflow_of(job, call.workspace)
     graph = template.graph() if template else workflow.graph if workflow else {}
     sending = describe(job, inputs, attempts, graph, workflow.recipe.names if workflow else {})
     if call.as_json:
         own = {"inputs": inputs} if batch and job.template_hash else {}
-        more = {"created_by_name": made_by, "models": sending.models}
+        more = {"created_by_name": made_by, "models": sending.models, "now": now or None}
         print_json(job.as_json() | own | more | {"attempts": [attempt.as_json() for attempt in attempts]})
         return
-    for label, value in _facts(job, made_by, sending, _away(call.workspace, [job])):
+    for label, value in _facts(job, made_by, sending, _away(call.workspace, [job]), now):
         typer.echo(one_line(f"{label:<12} {value}"))
     for attempt in attempts:
         typer.echo(one_line(f"run {attempt.number:<8} {_outcome(attempt)}"))
@@ -128,7 +133,7 @@ def _workflow_of(job: Job, workspace: Workspace) -> Workflow | None:
     return None
 
 
-def _facts(job: Job, made_by: str | None, sending: Sending, away: Collection[int]) -> list[tuple[str, str]]:
+def _facts(job: Job, made_by: str | None, sending: Sending, away: Collection[int], now: str) -> list[tuple[str, str]]:
     reason = f": {job.failure_class}" if job.failure_class and not job.is_cancelled else ""
     facts = [
         ("job", f"{job.config_name} ({job.id})"),
@@ -143,7 +148,7 @@ def _facts(job: Job, made_by: str | None, sending: Sending, away: Collection[int
         ("started", job.start_time or ""),
         ("ended", (job.end_time or "") + (f", took {job.duration:.1f} s" if job.duration is not None else "")),
         ("next try", job.next_attempt_at or ""),
-        ("now", AWAY if job.id in away else job.waiting_words),
+        ("now", AWAY if job.id in away else now),
         ("dismissed", job.dismissed_at or ""),
         ("server", job.server or ""),
         *(("results" if index == 0 else "", path) for index, path in enumerate(job.outputs)),

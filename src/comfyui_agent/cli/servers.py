@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -13,17 +13,19 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from comfyui_agent.batches.name_lookup import find_job
 from comfyui_agent.cli.invocation import SHARED, USAGE, USUAL, Invocation, show_errors, with_options
 from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import SHORT_WAIT, opened, servers_of, workspace_at
-from comfyui_agent.comfy.address import NoServer, Unnamed, address_of, find_server
-from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.comfy.address import NoServer, Unnamed, address_of, find_server, name_of
 from comfyui_agent.domain.badges import SERVER_MARKS
-from comfyui_agent.domain.server_states import STUCK_REMEDY, ServerState, StuckPrompt
+from comfyui_agent.domain.server_states import STUCK_REMEDY, ServerState
 from comfyui_agent.engine.server_reports import ServerReport, look_at
-from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
+from comfyui_agent.usecases import servers as usecases
+from comfyui_agent.usecases.intake import Intake
 from comfyui_agent.usecases.servers import ChangedServer, ServerChange, change_server, known_servers
+from comfyui_agent.usecases.whereabouts import find_whereabouts
 
 app = typer.Typer(
     add_completion=False,
@@ -129,6 +131,31 @@ async def resume(call: Invocation, name: ServerName) -> None:
     await _change(call, name, ServerChange.RESUME)
 
 
+@_server_command
+async def explain(
+    call: Invocation, job: Annotated[str, typer.Argument(metavar="JOB", help="The name of a job, or its id.")]
+) -> None:
+    """Say why a job runs where it does or why it waits, and for one that may run what each server means to it.
+
+    [bold]Examples[/bold]
+
+    e3 servers explain knight.yaml
+        By its name.
+
+    e3 servers explain 17 --json
+        By its id, for a script.
+    """
+    async with call.opened() as store:
+        named = await find_job(store, job)
+        found = await find_whereabouts(store, Intake(call.workspace), named)
+    if call.as_json:
+        print_json(asdict(found))
+        return
+    typer.echo(one_line(f"{named.config_name} {found.sentence}."))
+    for each in found.servers:
+        typer.echo(one_line(f"{name_of(each.url)}: {each.explanation}"))
+
+
 async def _change(call: Invocation, name: str, change: ServerChange) -> None:
     async with call.opened() as store:
         try:
@@ -155,17 +182,24 @@ def _sentence(changed: ChangedServer) -> str:
 
 
 async def _show(call: Invocation) -> None:
-    looks = asyncio.gather(*(look_at(url) for url in servers_of(call.workspace)))
-    states, stuck = await _states_in(call.workspace)
-    reports = [report.judged(states, stuck) for report in await looks]
+    urls = servers_of(call.workspace)
+    uses: Mapping[str, usecases.ServerUse] = {}
+    try:
+        async with opened(call.workspace, wait=SHORT_WAIT) as store:
+            reports = await usecases.look_at_servers(store, call.workspace)
+            uses = await usecases.server_uses(store, Intake(call.workspace), reports)
+    except StoreError:  # there is no database, or it cannot be read
+        reports = await asyncio.gather(*(look_at(url) for url in urls))
+    words = {url: use.words for url, use in uses.items()}
     if call.as_json:
-        print_json([report.as_json() for report in reports])
+        routing = {url: asdict(use) for url, use in uses.items()}
+        print_json([report.as_json() | {"routing": routing.get(report.url)} for report in reports])
     elif on_terminal():
-        print_table(reports)
+        print_table(reports, words)
     else:
         widths = max(len(report.name) for report in reports), max(4, *(len(report.state) for report in reports))
         for report in reports:
-            typer.echo(line_of(report, *widths))
+            typer.echo(f"{line_of(report, *widths)}  {one_line(words.get(report.url, ''))}".rstrip())
 
 
 def _show_without_command(context: typer.Context, **options: Any) -> None:
@@ -174,15 +208,6 @@ def _show_without_command(context: typer.Context, **options: Any) -> None:
 
 
 app.callback()(with_options(_show_without_command, _show, WITH_CONTEXT))
-
-
-async def _states_in(workspace: Workspace) -> tuple[dict[str, ServerState], list[StuckPrompt]]:
-    """Which servers are out of work or stuck; none if the database cannot be read."""
-    with contextlib.suppress(StoreError):
-        async with opened(workspace, wait=SHORT_WAIT) as store:
-            states = {each.server: each.state for each in await store.run(ops.servers_out_of_work)}
-            return states, await store.run(ops.stuck_prompts)
-    return {}, []
 
 
 def line_of(report: ServerReport, name_width: int, state_width: int) -> str:
@@ -202,7 +227,7 @@ def _memory(report: ServerReport) -> str:
     return f"{device.vram_free / 1024**3:.1f} GB of {device.vram_total / 1024**3:.1f} GB"
 
 
-def print_table(reports: list[ServerReport]) -> None:
+def print_table(reports: Sequence[ServerReport], words: Mapping[str, str]) -> None:
     counts = [Column(heading, justify="right") for heading in ("Running", "Waiting")]
     headings = ("Server", "State", "ComfyUI", "Device", "Free memory")
     table = Table(*headings, *counts, box=None, header_style="dim", pad_edge=False)
@@ -220,3 +245,5 @@ def print_table(reports: list[ServerReport]) -> None:
     for report in reports:
         if report.stuck_since is not None:
             console.print(Text(f"{report.name} is stuck: {STUCK_REMEDY}"), soft_wrap=True)
+        if words.get(report.url):
+            console.print(Text(one_line(f"{report.name} {words[report.url]}"), "dim"), soft_wrap=True)

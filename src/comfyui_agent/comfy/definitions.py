@@ -62,7 +62,7 @@ class NodeDefinitions:
         for name in wanted:
             definition = await self.of(name) if everything is None else everything.get(name)
             if len(self._known) < MOST_REMEMBERED:
-                found = None if definition is None else _facts_of(definition)
+                found = None if definition is None else facts_of(definition)
                 if name not in self._known or self._known[name] != found:
                     self._known[name] = found
                     self.version += 1
@@ -71,7 +71,7 @@ class NodeDefinitions:
         return list(self._known)
 
 
-def _facts_of(definition: Mapping[str, Any]) -> NodeFacts:
+def facts_of(definition: Mapping[str, Any]) -> NodeFacts:
     inputs = definition.get("input")
     sections = [inputs.get(name) for name in ("required", "optional")] if isinstance(inputs, Mapping) else []
     names = [name for section in sections if isinstance(section, Mapping) for name in section]

@@ -170,6 +170,8 @@ class Attempt:
     error: str | None
     sent: str | None = None
     """The values filled in for the server, by place, as JSON."""
+    is_load: int | None = None
+    """Whether its server had other models loaded when it was given the run. None: not known."""
 
     def as_json(self) -> dict[str, Any]:
         """The row for scripts, with JSON columns as objects."""

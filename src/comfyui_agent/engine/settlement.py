@@ -12,12 +12,12 @@ from typing import Protocol
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.domain.eligibility import gigabytes
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.needs import KnownNeeds
 from comfyui_agent.domain.retry_policy import GiveUp, Retry, RetryPolicy, decide
 from comfyui_agent.engine.recorder import Recorder
-from comfyui_agent.fleet.routing import gigabytes
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased

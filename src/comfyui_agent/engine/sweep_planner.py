@@ -11,8 +11,10 @@ from comfyui_agent.batches.sweep_request import SweepRequest
 from comfyui_agent.batches.sweeps import Sweep, define
 from comfyui_agent.comfy.address import address_of
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.eligibility import missing_for
+from comfyui_agent.domain.needs import KnownNeeds
 from comfyui_agent.domain.values import ReadLines, draw_seeds
-from comfyui_agent.engine.intake.choices import ask_definitions
+from comfyui_agent.engine.intake.choices import ask_definitions, offers_of
 from comfyui_agent.engine.intake.input_files import InputFiles
 from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.pools import Pool
@@ -41,12 +43,14 @@ class Defined:
 
     sweep: Sweep
     silent: tuple[str, ...] = ()
+    missing: str = ""
+    """What some of its jobs need and no server has."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a user should know before it runs."""
         unheard = f"{', '.join(self.silent)} does not answer: values are checked against the workflow only"
-        return (unheard, *self.sweep.warnings) if self.silent else self.sweep.warnings
+        return (*([unheard] if self.silent else []), *([self.missing] if self.missing else []), *self.sweep.warnings)
 
 
 async def define_sweep(
@@ -63,7 +67,7 @@ async def define_sweep(
     """
     counted = await planner.run(lambda _: count_axes(request, read_lines, bounds))
     classes = {place.class_type for place in request.workflow.places.all.values()}
-    definitions, silent = await ask_definitions(server_urls(workspace), classes)
+    definitions, answers = await ask_definitions(server_urls(workspace), classes)
     finished, keep = workspace.settings.paths.jobs_finished, InputFiles(workspace).keep_patiently
     found = await planner.run(
         lambda check_cancelled: define(
@@ -77,4 +81,5 @@ async def define_sweep(
             limit_kb=workspace.settings.job_limit_kb,
         )
     )
-    return Defined(found, () if definitions else tuple(address_of(url) for url in silent))
+    silent = () if definitions else tuple(address_of(url) for url, answer in answers.items() if answer is None)
+    return Defined(found, silent, missing_for(map(KnownNeeds, found.needs()), offers_of(answers)))

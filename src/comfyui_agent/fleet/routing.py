@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from comfyui_agent.clock import Clock
-from comfyui_agent.domain.needs import ANYTHING, AUTO, KnownNeeds, ModelInput, Timing
+from comfyui_agent.domain import eligibility
+from comfyui_agent.domain.needs import ANYTHING, KnownNeeds, Timing
 from comfyui_agent.domain.routing import Choice, Decline, Head, ServerSet, choose, stay_for
 from comfyui_agent.fleet.server import FleetServer, Health
 
-BIGGER = 1.05
-"""So much more memory counts as more."""
 MOST_COUNTED = 64
-GIB = 1024**3
 
 
 class RoutedFleet(Protocol):
@@ -107,17 +105,10 @@ class Routing:
         state = definitions.version, server.capacity, known.memory_over
         cached = self._lacks.get((server.name, needs.key))
         if cached is None or cached[0] != state:
-            found = [f"node {name}" for name in needs.classes if definitions.facts(name) is None]
-            found += [
-                f"model {model.value} for {model.class_type}"
-                for model in needs.models
-                if (facts := definitions.facts(model.class_type)) and not _is_offered(model, facts.choices)
-            ]
-            if is_too_small(server, known):
-                found.append(
-                    f"memory: {gigabytes(server.capacity)}, and more than {gigabytes(known.memory_over)} is needed"
-                )
-            cached = self._lacks[server.name, needs.key] = state, tuple(found)
+            facts = {name: definitions.facts(name) for name in needs.classes}
+            offered = {name: each.choices for name, each in facts.items() if each}
+            found = eligibility.lacks(known, offered, server.capacity)
+            cached = self._lacks[server.name, needs.key] = state, found
         return cached[1]
 
     def where_it_was_looked_for(self, key: str | None) -> str:
@@ -125,12 +116,7 @@ class Routing:
         known = self.find(key)
         if known is None:
             return ""
-        found = [(server, self.lacks(server, known)) for server in self.employed()]
-        if not found or any(not lacks for _, lacks in found):
-            return ""
-        missing = dict.fromkeys(each for _, lacks in found for each in lacks or ())
-        names = ", ".join(server.name.partition("://")[2] for server, _ in found)
-        return f"no server has {', '.join(missing)}; looked for at {names}"
+        return eligibility.missing_everywhere({each.name: self.lacks(each, known) or () for each in self.employed()})
 
     def is_worth_loading(self, server: FleetServer, head: Head, waiting: Callable[[], int], busy: int) -> bool:
         """Whether loading its models here pays, when so many other servers are busy with them already."""
@@ -190,17 +176,4 @@ class ServerRoute:
 
 def is_too_small(server: FleetServer, known: KnownNeeds) -> bool:
     """Whether a job ran out of memory where there was as much as this server has."""
-    if server.capacity is None or known.memory_over is None:
-        return False
-    return server.capacity < known.memory_over * BIGGER
-
-
-def gigabytes(size: int | None) -> str:
-    return "an unknown amount" if size is None else f"{size / GIB:.1f} GB"
-
-
-def _is_offered(model: ModelInput, choices: Mapping[str, frozenset[str]]) -> bool:
-    offered = choices.get(model.name)
-    if offered is None:
-        return True  # it takes any text
-    return model.value in offered or (model.value == AUTO and bool(offered))
+    return eligibility.is_too_small(server.capacity, known.memory_over)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from comfyui_agent.domain.jobs import JobId
-from comfyui_agent.domain.needs import ANYTHING, KnownNeeds, ModelInput, Needs, Timing
+from comfyui_agent.domain.jobs import Job, JobId
+from comfyui_agent.domain.needs import ANYTHING, KnownNeeds, ModelInput, Needs, Timing, model_names
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.operation import Operation, query, statement, transition
 from comfyui_agent.store.port import Row, Session
@@ -37,10 +37,39 @@ class LoadedSet:
     overtakes: int
     models: tuple[ModelInput, ...] = ()
 
+    @property
+    def names(self) -> str:
+        """The models that are loaded. Empty if that is not known."""
+        return "" if self.model_set is None else model_names(self.models)
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """How many jobs come before one: `earlier` of better priorities, from `first` to `last`, and `older` of its own."""
+
+    earlier: int = 0
+    first: int | None = None
+    last: int | None = None
+    older: int = 0
+    overtaken_seconds: float | None = None
+    """How long ago a later job was first preferred to it."""
+
 
 @query
 def find_needs(session: Session, keys: Collection[str]) -> list[KnownNeeds]:
     return [_known(row) for row in session.rows("find_needs", keys=json_text(sorted(keys)))]
+
+
+@query
+def waiting_needs(session: Session, most: int = 200) -> list[KnownNeeds | None]:
+    """What the jobs that may run need; None stands for needs that nobody knows. Empty if no job waits."""
+    return [_known(row) if row["key"] else None for row in session.rows("waiting_needs", most=most)]
+
+
+@query
+def jobs_ahead(session: Session, job: Job, most: int = 10_000) -> Ahead:
+    row = session.one("jobs_ahead", id=job.id, priority=job.priority, most=most)
+    return Ahead() if row is None else record(Ahead, row)
 
 
 @query

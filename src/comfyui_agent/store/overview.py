@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from comfyui_agent.domain.batches import Batch
@@ -14,6 +14,7 @@ from comfyui_agent.store.batches import batch_from
 from comfyui_agent.store.event_log import newest_event
 from comfyui_agent.store.job_pages import JobFilter, job_page
 from comfyui_agent.store.job_queries import count_jobs
+from comfyui_agent.store.needs import LoadedSet, server_sets
 from comfyui_agent.store.operation import query
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Counts
@@ -135,6 +136,7 @@ class Gauges:
     queue_age_seconds: float
     unfinished_batches: Mapping[str, int]
     newest_event: int
+    sets: Mapping[str, LoadedSet] = field(default_factory=dict)
 
 
 @query
@@ -144,6 +146,7 @@ def read_gauges(session: Session) -> Gauges:
         queue_age_seconds=_queue_age(session) or 0.0,
         unfinished_batches={row["status"]: row["batches"] for row in session.rows("unfinished_by_status")},
         newest_event=newest_event(session),
+        sets=server_sets(session),
     )
 
 

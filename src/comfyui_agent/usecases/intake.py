@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import ParamSpec, TypeVar
 
 from comfyui_agent.batches.sweep_request import Keep
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.eligibility import Offered
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.choices import checking
 from comfyui_agent.engine.intake.input_files import InputFiles, NotKept
@@ -51,6 +52,10 @@ class Intake:
     def keep(self) -> Keep:
         """Keeps input pictures, and refuses choices that no server offers."""
         return checking(InputFiles(self.workspace).keep_patiently, self._admission.choices)
+
+    async def offers(self, classes: Collection[str]) -> dict[str, Offered]:
+        """What each server that answers in time offers of these node classes, by its address."""
+        return await self.run(self._admission.choices.offers, classes)
 
     async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Do something in a thread."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from comfyui_agent.clock import now
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id
+from comfyui_agent.domain.eligibility import missing_for
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.job_files import FileVerdict, ReadFile
 from comfyui_agent.domain.jobs import Job
@@ -39,6 +40,8 @@ class AddedFiles:
     answers: tuple[JobAnswer, ...]
     batch_id: str = ""
     batch_jobs: int = 0
+    missing: str = ""
+    """What some of them need and no server has."""
 
 
 async def add_files(
@@ -48,12 +51,15 @@ async def add_files(
     async with intake.reading() as admission:
         answers = [await add_file(store, admission, intake.workspace, path) for path in paths]
     await audit_answers(store, actor, EventName.AUDIT_JOB_SUBMIT, answers, is_list=False)
-    accepted = [answer.job.id for answer in answers if answer.job is not None and not answer.problem]
+    jobs = [answer.job for answer in answers if answer.job is not None and not answer.problem]
+    accepted = [job.id for job in jobs]
+    needs = await store.run(ops.find_needs, {job.needs for job in jobs if job.needs})
+    missing = missing_for(needs, await intake.offers({name for each in needs for name in each.needs.classes}))
     if not batch_name or not accepted:
-        return AddedFiles(tuple(answers))
+        return AddedFiles(tuple(answers), missing=missing)
     batch = NewBatch(mint_batch_id(batch_name, "files"), batch_name, BatchKind.FILES)
     count = await store.run(ops.group_jobs, batch, accepted)
-    return AddedFiles(tuple(answers), batch.id, count)
+    return AddedFiles(tuple(answers), batch.id, count, missing)
 
 
 async def retry_jobs(

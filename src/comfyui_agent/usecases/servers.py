@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from comfyui_agent.comfy.address import address_of, name_of
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.eligibility import lacks
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.server_states import ServerState
+from comfyui_agent.domain.texts import listed
+from comfyui_agent.engine.server_reports import ServerReport, look_at
 from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.needs import LoadedSet
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor
+from comfyui_agent.usecases.intake import Intake
+
+UNSEEN = LoadedSet("", None, None, 0, 0, 0)
 
 
 class ServerChange(Enum):
@@ -46,6 +55,62 @@ async def known_servers(store: Store, workspace: Workspace) -> list[str]:
     out_of_work = [each.server for each in await store.run(ops.servers_out_of_work)]
     at_work = [attempt.server for attempt in await store.run(ops.open_attempts) if attempt.server]
     return list(dict.fromkeys([*configured, *out_of_work, *at_work]))
+
+
+async def look_at_servers(store: Store, workspace: Workspace) -> list[ServerReport]:
+    """Every configured server, as it answers now, with what the database knows about it."""
+    reports = await asyncio.gather(*(look_at(url) for url in server_urls(workspace)))
+    states = {each.server: each.state for each in await store.run(ops.servers_out_of_work)}
+    stuck = await store.run(ops.stuck_prompts)
+    return [report.judged(states, stuck) for report in reports]
+
+
+@dataclass(frozen=True)
+class ServerUse:
+    """The models that a server has loaded, how often it loaded others, stayed with them and overtook older jobs so,
+    and why it has no work; null if it has, or gets some."""
+
+    loaded: str | None
+    since: str | None
+    loads: int
+    stays: int
+    overtakes: int
+    unused: str | None
+
+    @property
+    def words(self) -> str:
+        loaded = f"has {self.loaded} loaded since {(self.since or '')[11:19]} UTC" if self.loaded else ""
+        counts = f"{self.loads} loads, {self.stays} stays, {self.overtakes} overtakes" if self.loads else ""
+        return "; ".join(filter(None, (loaded, counts, f"not used: {self.unused}" if self.unused else "")))
+
+
+async def server_uses(store: Store, intake: Intake, reports: Sequence[ServerReport]) -> dict[str, ServerUse]:
+    """How each server is used, by its address."""
+    sets, waiting = await store.run(ops.server_sets), await store.run(ops.waiting_needs)
+    offers = await intake.offers({name for each in waiting if each for name in each.needs.classes})
+    found = {}
+    for report in reports:
+        each, offered = sets.get(report.url, UNSEEN), offers.get(report.url)
+        lacking = [lacks(known, offered) if known and offered is not None else () for known in waiting]
+        elsewhere = {other.model_set for url, other in sets.items() if url != report.url}
+        is_left = all(known and known.needs.model_set in elsewhere for known in waiting)
+        unused = _reason(report, lacking, is_left=is_left)
+        found[report.url] = ServerUse(each.names or None, each.since, each.loads, each.stays, each.overtakes, unused)
+    return found
+
+
+def _reason(report: ServerReport, lacking: Sequence[Sequence[str]], *, is_left: bool) -> str | None:
+    """Why a server has no work; None if it has, or gets some. `lacking`: what it lacks for each kind of waiting job."""
+    if report.state != "up":
+        return f"it is {report.state}"
+    if report.running or report.pending:
+        return None
+    if lacking and all(lacking):
+        missing = list(dict.fromkeys(lack for each in lacking for lack in each))
+        return f"it lacks what waiting jobs need: {listed(missing)}"
+    if not lacking:
+        return "nothing waits"
+    return "others have the models of what waits loaded" if is_left else None
 
 
 async def change_server(store: Store, actor: Actor, url: str, change: ServerChange) -> ChangedServer:

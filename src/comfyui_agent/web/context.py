@@ -11,6 +11,7 @@ from comfyui_agent.engine.live_runs import want_previews
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.whereabouts import Whereabouts, find_whereabouts
 from comfyui_agent.web.access import Gate
 from comfyui_agent.web.event_feed import EventFeed
 from comfyui_agent.web.fleet_view import FleetView
@@ -53,3 +54,6 @@ class Context:
         if name.isascii() and name.isdigit() and len(name) < LONGEST_ID:
             found = await self.store.run(ops.find_job_by_id, JobId(int(name)))
         return found or await self.store.run(ops.find_job_by_name, name)
+
+    async def whereabouts(self, job: Job) -> Whereabouts:
+        return await find_whereabouts(self.store, self.submissions.intake, job, self.fleet.reports)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from comfyui_agent import __version__
@@ -48,6 +48,11 @@ DURATIONS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 45, 60, 90, 120, 300, 600, 1800, 360
 WAITS = (0.1, 1, 5, 15, 45, 60, 120, 300, 900, 1800, 3600, 4 * 3600, 12 * 3600)
 OUTCOMES = {EventName.JOB_DONE: "done", EventName.JOB_FAILED: "failed", EventName.JOB_CANCELLED: "cancelled"}
 CLASSES = tuple(kind.value for kind in FailureClass if kind is not FailureClass.CANCELLED)
+ROUTING = (
+    ("e3_model_loads", "How often a server was given jobs of other models than before", "loads"),
+    ("e3_routing_stays", "How often a server went on with its models while an older job waited", "stays"),
+    ("e3_overtakes", "Jobs that a server was given ahead of an older one", "overtakes"),
+)
 ALERT = "alert."
 ALERTS = tuple(name.value.removeprefix(ALERT) for name in EventName if name.value.startswith(ALERT))
 SERVER_STATES = ("up", "down", "stuck", *(state.value for state in ServerState))
@@ -134,13 +139,13 @@ class Metrics(Collector):
         self._registry = CollectorRegistry()
         self._servers = Names(MOST_SERVERS)
         self.counters = EventCounters(self._registry, self._servers)
-        self._gauges: list[GaugeMetricFamily] = []
+        self._gauges: list[Metric] = []
         self._registry.register(self)
         self._look: asyncio.Task[None] | None = None
         self._reports: list[ServerReport] = []
         self._looked_at = -math.inf
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         """The gauges of this scrape: a server that is gone leaves no series behind."""
         return self._gauges
 
@@ -184,7 +189,7 @@ class Metrics(Collector):
             log.warning("the database is left out of the metrics: %s", error or f"no answer within {PATIENCE:g} s")
         return None
 
-    def _of_database(self, readings: Gauges) -> Iterator[GaugeMetricFamily]:
+    def _of_database(self, readings: Gauges) -> Iterator[Metric]:
         jobs: Values = {(status.value,): getattr(readings.counts, status.value) for status in JobStatus}
         batches: Values = {(status,): readings.unfinished_batches.get(status, 0) for status in UNFINISHED}
         if self.counters.last_id is None:
@@ -197,6 +202,12 @@ class Metrics(Collector):
         yield _gauge("e3_queue_age_seconds", "Age of the oldest job that waits and may run", {(): age})
         yield _gauge("e3_batches", "Batches that have not ended, by status", batches, "status")
         yield _gauge("e3_events_behind", "Events that are recorded and not yet counted here", {(): behind})
+
+        for name, about, attribute in ROUTING:
+            family = CounterMetricFamily(name, about, labels=["server"])
+            for server, each in readings.sets.items():
+                family.add_metric([self._servers.of(server)], getattr(each, attribute))
+            yield family
 
     def _of_servers(self, reports: Sequence[ServerReport]) -> Iterator[GaugeMetricFamily]:
         states: Tally[tuple[str, ...]] = Tally()

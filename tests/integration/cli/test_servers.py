@@ -17,8 +17,20 @@ from comfyui_agent.sim.process import ServerProcess, free_port
 from support.agents import locked_database
 from support.wire import Wire
 from support.workspaces import call_e3 as e3
+from support.workspaces import job_text, new_workspace
 
-KEYS = {"name", "url", "state", "version", "devices", "queue_running", "queue_pending", "error", "stuck_since"}
+KEYS = {
+    "name",
+    "url",
+    "state",
+    "version",
+    "devices",
+    "queue_running",
+    "queue_pending",
+    "error",
+    "stuck_since",
+    "routing",
+}
 
 
 @pytest.mark.parametrize("command", [["servers"], ["servers", "ls"]], ids=["servers", "servers-ls"])
@@ -89,7 +101,7 @@ def test_options_may_stand_before_or_after_ls(comfyui_simulator: Callable[..., S
 
 def test_a_name_that_looks_like_markup_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     stats = SystemStats("[/x]", "", "", "", 1, 1, (Device("[bold]card[/x]", "cuda", 2**30, 2**30),))
-    print_table([ServerReport("gpu", "http://gpu", stats, 0, 0), ServerReport("b", "http://b", error="[/y]")])
+    print_table([ServerReport("gpu", "http://gpu", stats, 0, 0), ServerReport("b", "http://b", error="[/y]")], {})
     shown = capsys.readouterr().out
     assert "[bold]card[/x]" in shown
     assert "[/y]" in shown
@@ -243,8 +255,27 @@ def test_people_read_what_it_means(gpus: Path, command: str, words: str) -> None
 def test_the_table_and_the_lines_show_the_state(capsys: pytest.CaptureFixture[str]) -> None:
     stats = SystemStats("0.7.0", "", "", "", 1, 1, (Device("card", "cuda", 2**30, 2**30),))
     reports = [ServerReport(str(halt), "http://gpu", stats, 1, 0, out_of_work=halt) for halt in ServerState]
-    print_table(reports)
+    print_table(reports, {})
     table = capsys.readouterr().out.splitlines()[1:]
     for halt, report, row in zip(ServerState, reports, table, strict=True):
         assert f" {halt} " in row.removeprefix(halt)
         assert f"  {halt.value:<8}  ComfyUI 0.7.0" in line_of(report, 10, 8)
+
+
+def test_why_a_job_waits_is_explained_for_people_and_for_scripts(
+    comfyui_simulator: Callable[..., ServerProcess], tmp_path: Path
+) -> None:
+    url = comfyui_simulator().url
+    root = str(new_workspace(tmp_path / "night", url).root)
+    for name in ("knight.yaml", "castle.yaml"):
+        (tmp_path / name).write_text(job_text(len(name)), encoding="utf-8")
+        assert e3("add", str(tmp_path / name), "-C", root).returncode == 0
+    said = e3("servers", "explain", "castle.yaml", "-C", root)
+    sentence, line = said.stdout.splitlines()
+    assert sentence == "castle.yaml waits behind 1 older job of priority 50."
+    assert line.startswith(f"{url.partition('://')[2]}: up; ")
+    found = json.loads(e3("servers", "explain", "1", "-C", root, "--json").stdout)
+    assert found["sentence"] == f"is next: waits until {url.partition('://')[2]} has room"
+    assert found["servers"][0]["state"] == "up"
+    assert "waits behind 1 older job" in e3("show", "castle.yaml", "-C", root).stdout
+    assert e3("servers", "explain", "nobody", "-C", root).returncode == 1

@@ -63,7 +63,7 @@ async def test_a_job_whose_server_has_just_gone_says_that_it_waits_for_it(house:
     job = await house.store.run(ops.find_job_by_id, leased.lease.job_id)
     assert job is not None
     live = LiveRun(job.id, job.config_name, None, SERVER, "away")
-    assert _sentence(job, live) == "Waits for gpu:8188, which does not answer."
+    assert _sentence(job, live, "") == "Waits for gpu:8188, which does not answer."
 
 
 def test_a_server_is_stuck_while_it_has_the_prompt_that_does_not_end() -> None:
@@ -74,7 +74,15 @@ def test_a_server_is_stuck_while_it_has_the_prompt_that_does_not_end() -> None:
     shown = (
         environment()
         .get_template("servers_list.html")
-        .render(id="servers", servers=[(judged, [])], processes={}, logs={}, stuck_remedy="Restart it", is_admin=False)
+        .render(
+            id="servers",
+            servers=[(judged, [])],
+            uses={},
+            processes={},
+            logs={},
+            stuck_remedy="Restart it",
+            is_admin=False,
+        )
     )
     assert "Stuck since 2026-11-15 12:03:11 UTC" in shown
     assert replace(report, prompts=frozenset()).judged({}, stuck).state == "up"

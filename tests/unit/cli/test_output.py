@@ -60,7 +60,7 @@ def test_a_server_forges_no_line_with_its_version_or_its_card(capsys: pytest.Cap
     devices = (Device(EVIL, "cuda", 8 * 1024**3, 4 * 1024**3),)
     report = ServerReport("http://a:8188", "http://a:8188", stats=SystemStats(EVIL, "", "", "", 0, 0, devices))
     assert "\n" not in line_of(report, 10, 10)
-    print_table([report])
+    print_table([report], {})
     said = capsys.readouterr().out
     assert not HARMFUL & set(said)
     assert not any(line.startswith("12:00:00") for line in said.splitlines())

@@ -146,3 +146,9 @@ def test_wrong_pictures_and_wrong_choices_are_reported_together() -> None:
         checking(keep, Fleet(server()).choices)(WORKFLOW, {"5.sampler_name": "eulr", "4.image": "no/such.png"})
     assert list(refused.value.problems) == ["sampler", "image"]
     assert checking(lambda *_: {"4.image": "kept"}, Fleet(server()).choices)(WORKFLOW, {}) == {"4.image": "kept"}
+
+
+def test_what_servers_offer_is_known_for_those_that_answered() -> None:
+    fleet = Fleet(server(), None, {})
+    offers = fleet.choices.offers(["Loader", "Nowhere"])
+    assert offers == {"http://0": {"Loader": {"ckpt_name": frozenset({"dream.safetensors"})}}, "http://2": {}}

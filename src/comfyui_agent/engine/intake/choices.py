@@ -10,9 +10,11 @@ from typing import Any
 
 from comfyui_agent.batches.sweep_request import Keep
 from comfyui_agent.clock import now
+from comfyui_agent.comfy.address import address_of
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.binding import Place, Unbindable
+from comfyui_agent.domain.eligibility import Offered
 from comfyui_agent.domain.needs import AUTO
 from comfyui_agent.domain.node_classes import takes_file
 from comfyui_agent.domain.value_types import BadValue, Kind, ValueType, first_fit, text_of, type_of
@@ -49,14 +51,16 @@ async def ask_server(url: str, classes: Collection[str], limits: Limits) -> dict
 
 async def ask_definitions(
     urls: Sequence[str], classes: Collection[str]
-) -> tuple[dict[str, list[Mapping[str, Any]]], list[str]]:
-    """Definitions of node classes, of every server that has them, and the servers that did not answer."""
-    answers = await asyncio.gather(*(ask_server(url, classes, PATIENT) for url in urls))
+) -> tuple[dict[str, list[Mapping[str, Any]]], dict[str, Definitions | None]]:
+    """Definitions of node classes, of every server that has them, and what each server answered."""
+    answers: dict[str, Definitions | None] = dict(
+        zip(urls, await asyncio.gather(*(ask_server(url, classes, PATIENT) for url in urls)), strict=True)
+    )
     found: dict[str, list[Mapping[str, Any]]] = {}
-    for answer in answers:
+    for answer in answers.values():
         for name, definition in (answer or {}).items():
             found.setdefault(name, []).append(definition)
-    return found, [url for url, answer in zip(urls, answers, strict=True) if answer is None]
+    return found, answers
 
 
 def ask(url: str, classes: Collection[str]) -> Definitions | None:
@@ -92,6 +96,17 @@ class Choices:
                 except BadValue as error:
                     found[where] = str(error)
         return found
+
+    def offers(self, classes: Collection[str]) -> dict[str, Offered]:
+        """What each server that has answered offers of these node classes, by its address."""
+        self._learn(classes)
+        answers: dict[str, Definitions | None] = {}
+        with self._lock:
+            for url in self._urls():
+                found = {name: self._known.get((url, name), NOT_ASKED) for name in classes}
+                is_known = NOT_ASKED not in found.values()
+                answers[url] = {name: each for name, (_, each) in found.items() if each} if is_known else None
+        return offers_of(answers)
 
     def _types_of(self, place: Place) -> list[ValueType]:
         """What the servers that have the node take there."""
@@ -132,6 +147,17 @@ class Choices:
             for name in classes:
                 self._known[url, name] = now(), answer.get(name)
             self._types = {key: each for key, each in self._types.items() if key[0] != url or key[1] not in classes}
+
+
+def offers_of(answers: Mapping[str, Definitions | None]) -> dict[str, Offered]:
+    """What each server that answered offers, by its address."""
+    from comfyui_agent.comfy.definitions import facts_of  # for those who need it
+
+    return {
+        address_of(url): {name: facts_of(each).choices for name, each in answer.items()}
+        for url, answer in answers.items()
+        if answer is not None
+    }
 
 
 def checking(keep: Keep, choices: Choices) -> Keep:

@@ -22,6 +22,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.usecases import jobs as usecases
 from comfyui_agent.usecases.job_files import retry_jobs
+from comfyui_agent.usecases.whereabouts import Whereabouts
 from comfyui_agent.web.api.job_models import Changed, GivenShown, JobPageShown, JobRemoved, JobRow, JobShown, LiveFacts
 from comfyui_agent.web.api.parameters import PREFIX, By, ByAdmin, Cursor, Here, Limit, NamedJob, Said, User
 from comfyui_agent.web.api.responses import MOST_BYTES, fields_of, listed, maker_of, whole_job
@@ -183,6 +184,12 @@ async def show(context: Here, _: User, job: NamedJob) -> Any:
         "live": live,
     }
     return JsonAnswer(await whole_job(context, job) | await maker_of(context, job) | more)
+
+
+@router.get("/{name}/explain", response_model=Whereabouts, responses=problems(404))
+async def explain(context: Here, _: User, job: NamedJob) -> Any:
+    """Why a job runs where it does, or why it waits: a sentence, and for one that may run a line for each server."""
+    return await context.whereabouts(job)
 
 
 @router.put("/{name}/priority", response_model=JobRow, responses=problems(404, 409, sends=True))

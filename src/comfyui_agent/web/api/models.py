@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from comfyui_agent.domain.batches import BatchKind, BatchStatus
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.usecases.servers import ServerUse
 from comfyui_agent.web.api.job_models import JobListed, Moment
 from comfyui_agent.web.outputs import Result
 
@@ -159,6 +160,7 @@ class ServerShown(BaseModel):
     error: str | None
     stuck_since: Moment
     runs: list[RunShown] = Field(description="What agents of this machine have there now.")
+    routing: ServerUse
     process: ProcessShown | None = Field(description="Its process, if E3 launched it on this machine.")
 
 

@@ -10,7 +10,7 @@ from comfyui_agent.comfy.address import NoServer, find_server
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.usecases.processes import ProcessChange, change_process, report_of
-from comfyui_agent.usecases.servers import ServerChange, change_server
+from comfyui_agent.usecases.servers import ServerChange, change_server, server_uses
 from comfyui_agent.web.api.models import ProcessShown, RunShown, ServerHalted, ServerShown
 from comfyui_agent.web.api.parameters import PREFIX, ByAdmin, Here, User
 from comfyui_agent.web.api.responses import fields_of
@@ -32,13 +32,16 @@ async def list_servers(context: Here, caller: User) -> Any:
     """
     hidden = {} if caller.role is Role.ADMIN else {"reason": None}
     runs, processes = await context.fleet.live(), await context.fleet.processes()
+    reports = await context.fleet.reports()
+    uses = await server_uses(context.store, context.submissions.intake, reports)
     return [
         report.as_json()
         | {
             "runs": [fields_of(RunShown, run) for run in runs if run.server == report.url],
             "process": processes[report.url].as_json() | hidden if report.url in processes else None,
+            "routing": uses[report.url],
         }
-        for report in await context.fleet.reports()
+        for report in reports
     ]
 
 

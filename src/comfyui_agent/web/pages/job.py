@@ -22,13 +22,6 @@ from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 LARGEST_SHOWN = 200_000
 LONGEST_VALUE = 4_000
 MOST_RESULTS = 60
-HOLDS = {
-    "backoff": "It was tried and runs again after a pause",
-    "paused": "Its batch is paused",
-    "filling": "Its batch is still being put together",
-    "turn": "Pages of its book run one after the other",
-    "burst": "It is for a later burst",
-}
 
 
 async def build(view: View) -> Screen:
@@ -43,6 +36,7 @@ async def build(view: View) -> Screen:
     results = await FILES.run(view.context.outputs.shown, job, MOST_RESULTS)
     graph_text = await FILES.run(_graph_text, sending.graph)
     lowest = await lowest_priority(view)
+    whereabouts = await view.context.whereabouts(job)
     sent = sending.attempt
     key = (job.template_hash, job.inputs, job.workflow_id, sent)
     facts = {"job": job, "batch": batch, "maker": await maker(view, job), "models": sending.models}
@@ -52,6 +46,7 @@ async def build(view: View) -> Screen:
         Fragment("job-actions", {"job": job, "lowest": lowest, "bumped": _bumped(view, job, lowest)}),
         Fragment("job-picture", {"job": job, "live": live, "results": results}),
         Fragment("job-trouble", {"explanation": explain(job, attempts) if is_trouble else None}),
+        Fragment("job-servers", {"servers": whereabouts.servers}),
         Fragment("job-facts", facts),
         Fragment("job-timeline", {"job": job, "attempts": attempts}),
         Fragment("job-attempts", {"attempts": attempts}),
@@ -59,7 +54,7 @@ async def build(view: View) -> Screen:
         Fragment("job-workflow", {"job": job, "text": graph_text, "sent": sent}, key),
     )
     values = {"job": job, "batch": batch}
-    return Screen("job.html", job.config_name, _sentence(job, live), fragments, values, "queue")
+    return Screen("job.html", job.config_name, _sentence(job, live, whereabouts.sentence), fragments, values, "queue")
 
 
 def _bumped(view: View, job: Job, lowest: int) -> int | None:
@@ -70,7 +65,7 @@ def _bumped(view: View, job: Job, lowest: int) -> int | None:
     return found if isinstance(job.priority, int) and found < job.priority else None
 
 
-def _sentence(job: Job, live: LiveRun | None) -> str:
+def _sentence(job: Job, live: LiveRun | None, whereabouts: str) -> str:
     runs = "" if job.run_count < 2 else f", after {job.run_count} runs"
     at = f" at {name_of(job.server)}" if job.server else ""
     match job.status:
@@ -84,10 +79,7 @@ def _sentence(job: Job, live: LiveRun | None) -> str:
                 return f"Waits for {name_of(job.server or '')}, which does not answer."
             return f"Rendering{at}." if live is None or live.stage != "waiting" else f"Next{at}."
         case JobStatus.PENDING:
-            text = f"Pending, with priority {job.priority}"
-            if job.waits_for_server:
-                return f"{text}. It {job.waiting_words}."
-            return f"{text}. {HOLDS[job.hold]}." if job.hold in HOLDS else f"{text}{runs}."
+            return f"Pending, with priority {job.priority}{runs}. It {whereabouts}."
         case JobStatus.FAILED:
             return f"{badge_of(job).word}{'' if job.is_cancelled else runs.removeprefix(',')}."
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from comfyui_agent.config.workflows import Workflow, names_of, open_places
-from comfyui_agent.domain.binding import TOKEN, Place
+from comfyui_agent.domain.binding import TOKEN, Place, Unbindable, bind
+from comfyui_agent.domain.eligibility import missing_for
 from comfyui_agent.domain.kinds import job_type_of
+from comfyui_agent.domain.needs import KnownNeeds, needs_of_template
 from comfyui_agent.domain.prompts import NoSuchPlace
 from comfyui_agent.domain.values import draw_seeds
 from comfyui_agent.web.problems import Problem
@@ -51,10 +53,12 @@ async def build(view: View) -> Screen:
     except Problem as problem:
         trouble = f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}"
     fields = _fields(workflow) if workflow is not None else []
+    missing = await _missing(view, workflow) if workflow is not None else ""
     values = {
         "kind": kind,
         "known": known,
         "trouble": trouble,
+        "missing": missing,
         "workflow": workflow.recipe if workflow else None,
         "job_type": job_type_of(workflow.graph) if workflow else "",
         "required": [field for field in fields if field.is_required],
@@ -63,6 +67,17 @@ async def build(view: View) -> Screen:
         "default_priority": view.context.workspace.settings.default_priority,
     }
     return Screen("new.html", "New", SENTENCES[kind], values=values, section="new")
+
+
+async def _missing(view: View, workflow: Workflow) -> str:
+    """What no server has that the workflow names, where nothing else is filled in."""
+    try:
+        values = bind(workflow.places, workflow.recipe, {})
+    except Unbindable as error:
+        values = error.bound
+    needs = needs_of_template(workflow.template, values)
+    needs = replace(needs, models=tuple(each for each in needs.models if not TOKEN.search(each.value)))
+    return missing_for([KnownNeeds(needs)], await view.context.submissions.intake.offers(needs.classes))
 
 
 def _fields(workflow: Workflow) -> list[Field]:

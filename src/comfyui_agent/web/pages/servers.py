@@ -11,6 +11,7 @@ from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.fleet.launch.process import log_tail
 from comfyui_agent.pools import FILES
 from comfyui_agent.usecases.processes import ProcessReport
+from comfyui_agent.usecases.servers import server_uses
 from comfyui_agent.web.screens import Fragment, Screen, View
 
 LOG_BYTES = 8 * 1024
@@ -30,7 +31,9 @@ async def servers_part(view: View) -> Fragment:
     servers = [(report, [run for run in live if run.server == report.url]) for report in reports]
     processes = await view.context.fleet.processes()
     logs = {url: await FILES.run(_last_lines, each) for url, each in processes.items()} if view.is_admin else {}
-    values = {"servers": servers, "stuck_remedy": STUCK_REMEDY, "processes": processes, "logs": logs}
+    uses = await server_uses(view.context.store, view.context.submissions.intake, reports)
+    facts = {"processes": processes, "logs": logs, "uses": uses}
+    values = {"servers": servers, "stuck_remedy": STUCK_REMEDY, **facts}
     return Fragment("servers", values, template="servers_list.html")
 
 

@@ -47,3 +47,37 @@ WHERE server IN (SELECT value FROM json_each(:servers)) GROUP BY needs;
 -- name: server_sets
 SELECT server_sets.server, server_sets.model_set, since, loads, stays, overtakes, models
 FROM server_sets LEFT JOIN needs ON needs.key = server_sets.needs;
+
+-- name: waiting_needs
+-- What the jobs that may run need, each once for every priority. Found without reading the others.
+WITH RECURSIVE waiting(id, priority, needs) AS (
+    SELECT id, max(coalesce(priority, -1e18), -1e18), coalesce(needs, '') FROM jobs WHERE id = (
+        SELECT id FROM jobs INDEXED BY idx_jobs_sets WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
+            AND max(coalesce(priority, -1e18), -1e18) > -2e18
+        ORDER BY max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), id LIMIT 1)
+    UNION ALL
+    SELECT next.id, max(coalesce(next.priority, -1e18), -1e18), coalesce(next.needs, '')
+    FROM waiting CROSS JOIN jobs AS next ON next.id = coalesce(
+        (SELECT id FROM jobs INDEXED BY idx_jobs_sets WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
+            AND max(coalesce(priority, -1e18), -1e18) = waiting.priority AND coalesce(needs, '') > waiting.needs
+            ORDER BY coalesce(needs, ''), id LIMIT 1),
+        (SELECT id FROM jobs INDEXED BY idx_jobs_sets WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
+            AND max(coalesce(priority, -1e18), -1e18) > waiting.priority
+            ORDER BY max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), id LIMIT 1))
+    LIMIT :most)
+SELECT DISTINCT key, workflow, needs.model_set, models, classes, pixels, memory_over
+FROM waiting LEFT JOIN needs ON needs.key = waiting.needs;
+
+-- name: jobs_ahead
+-- How many jobs that may run come before a job: by their priority, and by their id within its own; since when it is
+-- overtaken.
+SELECT count(*) AS earlier, min(priority) AS first, max(priority) AS last, (
+    SELECT (julianday('now') - julianday(overtaken_at)) * 86400.0 FROM jobs WHERE id = :id) AS overtaken_seconds, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM jobs INDEXED BY idx_jobs_next
+        WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL AND priority IS :priority AND id < :id
+        LIMIT :most)) AS older
+FROM (
+    SELECT priority FROM jobs INDEXED BY idx_jobs_next
+    WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL AND priority < :priority
+    ORDER BY priority LIMIT :most);
