@@ -44,9 +44,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Decline:
-    """The server waits: others are through with this work before it has loaded the models."""
+    """The server waits: others are through with this work before it has loaded the models.
 
-    oldest: int
+    With no `oldest`, it waits only until somebody knows what the jobs need.
+    """
+
+    oldest: int | None
 
 
 def choose(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -12,7 +13,9 @@ from comfyui_agent.domain.needs import ANYTHING, KnownNeeds, Timing
 from comfyui_agent.domain.routing import Choice, Decline, Head, ServerSet, choose, stay_for
 from comfyui_agent.fleet.server import FleetServer, Health
 
-MOST_COUNTED = 64
+LOADS_SAVED = 2
+Count = Callable[[str, int], int]
+"""How many jobs wait with certain needs, counted up to a number."""
 
 
 class RoutedFleet(Protocol):
@@ -77,8 +80,8 @@ class Routing:
     def stay_seconds(self, server: FleetServer, model_set: str | None) -> float:
         return stay_for(self._stay_seconds, self._load_seconds.get((model_set or "", server.name)))
 
-    def fits(self, server: FleetServer, key: str) -> bool:
-        """Whether a server may have jobs with these needs. False as long as that is not known.
+    def fits(self, server: FleetServer, key: str) -> bool | None:
+        """Whether a server may have jobs with these needs. None as long as that is not known.
 
         What every server lacks is given to any: what it says about the prompt is the truth.
         """
@@ -87,13 +90,14 @@ class Routing:
         known = self._known.get(key)
         if known is None:
             self.unknown.add(key)
-            return False
+            return None
         lacks = self.lacks(server, known)
         if lacks is None:
             wanted = self.unlearned.setdefault(server.name, set())
             wanted.update(name for name in known.needs.classes if not server.client.definitions.knows(name))
-            return False
-        return not lacks or not any(self._may_have(each, known) for each in self.employed() if each is not server)
+            return None
+        others = (each for each in self._configured() if each is not server)
+        return not lacks or not any(self._may_have(each, known) for each in others)
 
     def lacks(self, server: FleetServer, known: KnownNeeds) -> tuple[str, ...] | None:
         """What a server lacks for a job, in words. None if the server was not asked yet."""
@@ -116,19 +120,34 @@ class Routing:
         known = self.find(key)
         if known is None:
             return ""
-        return eligibility.missing_everywhere({each.name: self.lacks(each, known) or () for each in self.employed()})
+        return eligibility.missing_everywhere({each.name: self.lacks(each, known) or () for each in self._configured()})
 
-    def is_worth_loading(self, server: FleetServer, head: Head, waiting: Callable[[], int], busy: int) -> bool:
-        """Whether loading its models here pays, when so many other servers are busy with them already."""
-        load = self._load_seconds.get((head.model_set, server.name))
-        seconds = self._seconds.get((head.needs, server.name))
-        if load is None or seconds is None:
+    def is_worth_loading(self, server: FleetServer, heads: Sequence[Head], busy: int, count: Count) -> bool:
+        """Whether loading a model set here saves more time than it takes, twice: another set is loaded again later.
+
+        `heads` are those of the set, `busy` the number of other servers that work on it.
+        """
+        load = self._near(self._load_seconds, heads[0].model_set, server)
+        seconds = self._near(self._seconds, heads[0].needs, server)
+        if load is None or not seconds:
             return True
-        return waiting() * seconds / max(1, busy) > load
+        enough = math.ceil(LOADS_SAVED * load * busy * (busy + 1) / seconds) + 1
+        return sum(count(head.needs, enough) for head in heads) >= enough
+
+    def _near(self, measured: Mapping[tuple[str, str], float], key: str, server: FleetServer) -> float | None:
+        """What was measured at a server, or else the mean of the others."""
+        if (key, server.name) in measured:
+            return measured[key, server.name]
+        others = [seconds for (what, _), seconds in measured.items() if what == key]
+        return sum(others) / len(others) if others else None
 
     def bigger_servers(self, known: KnownNeeds) -> list[FleetServer]:
         """Servers that have all that is needed, and more memory than was too little."""
         return [each for each in self.employed() if self._may_have(each, known) and not is_too_small(each, known)]
+
+    def _configured(self) -> list[FleetServer]:
+        """All servers but those that are gone for good. What is paused may be resumed: jobs wait for it."""
+        return [each for each in self._fleet.servers.values() if not each.is_retired]
 
     def employed(self) -> list[FleetServer]:
         return [each for each in self._fleet.servers.values() if each.is_employed]
@@ -152,24 +171,32 @@ class ServerRoute:
     is_part: bool = False
 
     def choose(self, priority: Any, waiting: Sequence[Head], state: ServerSet, queue: Queue) -> Choice | Decline | None:
-        heads = []
+        heads, is_unknown = [], False
         for head in waiting:
-            if not head.needs and not self.is_part:
+            fits: bool | None = True
+            if head.needs:
+                fits = self.routing.fits(self.server, head.needs)
+            elif not self.is_part:
                 self.routing.unread.add(priority)
-            elif not head.needs or self.routing.fits(self.server, head.needs):
+                fits = None
+            if fits:
                 known = self.routing.find(head.needs)
                 heads.append(replace(head, model_set=known.needs.model_set if known else head.needs))
+            is_unknown = is_unknown or fits is None
+        if not heads and is_unknown:
+            return Decline(None)
         elsewhere: list[str] = []
 
         def busy() -> frozenset[str]:
             elsewhere.extend(queue.sets_elsewhere().values())
             return frozenset(elsewhere)
 
-        def is_worth_loading(head: Head) -> bool:
-            def count() -> int:
-                return queue.count(priority, head.needs, MOST_COUNTED)
+        def count(needs: str, most: int) -> int:
+            return queue.count(priority, needs, most)
 
-            return self.routing.is_worth_loading(self.server, head, count, elsewhere.count(head.model_set))
+        def is_worth_loading(head: Head) -> bool:
+            same_set = [each for each in heads if each.model_set == head.model_set]
+            return self.routing.is_worth_loading(self.server, same_set, elsewhere.count(head.model_set), count)
 
         return choose(heads, state, self.routing.stay_seconds(self.server, state.model_set), busy, is_worth_loading)
 

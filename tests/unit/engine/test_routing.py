@@ -178,3 +178,25 @@ async def test_a_server_that_was_away_has_nothing_loaded(room: Room) -> None:
     room.comfy.die()
     await room.clock.advance(5)
     assert (await room.store.run(ops.server_sets))[FIRST].model_set is None
+
+
+async def test_a_job_waits_for_a_paused_server_that_alone_has_its_model(make_room: MakeRoom) -> None:
+    room = make_room(FIRST, SECOND)
+    room.servers[FIRST].definitions.models = {"one.safetensors"}
+    await room.store.run(ops.pause_server, SECOND)
+    await room.submit("a", model="two.safetensors")
+    await room.start()
+    await room.clock.advance(200)
+    assert ((await room.job()).status, room.servers[FIRST].posts) == ("pending", [])
+    await room.store.run(ops.resume_server, SECOND)
+    await room.clock.advance(5)
+    await render_all(room)
+    assert (await room.job()).status == "done"
+
+
+async def test_a_job_of_an_unknown_workflow_is_not_passed_by_one_of_a_lower_priority(room: Room) -> None:
+    await room.submit("low", model="a.safetensors", priority=90)
+    await room.submit("high", model="b.safetensors", priority=10)
+    await room.start()
+    await room.clock.advance(1)
+    assert await names_at(room, room.comfy) == ["high", "low"]
