@@ -57,11 +57,11 @@ def choose(
     state: ServerSet,
     stay_seconds: float,
     busy_elsewhere: Callable[[], Collection[str]] = frozenset,
-    is_worth_loading: Callable[[Head], bool] = lambda _: True,
+    is_worth_loading: Callable[[Head], bool | None] = lambda _: None,
 ) -> Choice | Decline | None:
     """Choose among the heads that this server can run. None if there are none.
 
-    `busy_elsewhere`: model sets that other servers work on.
+    `busy_elsewhere`: model sets that other servers work on. `is_worth_loading`: None if nobody can say.
     """
     if not heads:
         return None
@@ -88,14 +88,17 @@ def _preferred(
     ordered: Sequence[Head],
     loaded: str | None,
     busy_elsewhere: Callable[[], Collection[str]],
-    is_worth_loading: Callable[[Head], bool],
+    is_worth_loading: Callable[[Head], bool | None],
 ) -> Head | None:
-    for head in ordered:
-        if head.model_set == loaded:
-            return head
+    own = next((head for head in ordered if head.model_set == loaded), None)
+    if own is not None and len({head.model_set for head in ordered}) == 1:
+        return own
     busy = busy_elsewhere()
-    free = [head for head in ordered if head.model_set not in busy]
-    return free[0] if free else next(filter(is_worth_loading, ordered), None)
+    free = [head for head in ordered if head.model_set not in busy and head.model_set != loaded]
+    if own is not None:
+        # Two servers on one set while nobody works on another: this one changes, if there is enough of the other.
+        return next((head for head in free if loaded in busy and is_worth_loading(head)), own)
+    return free[0] if free else next((head for head in ordered if is_worth_loading(head) is not False), None)
 
 
 def stay_for(limit: float, load_seconds: float | None) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -14,6 +13,8 @@ from comfyui_agent.domain.routing import Choice, Decline, Head, ServerSet, choos
 from comfyui_agent.fleet.server import FleetServer, Health
 
 LOADS_SAVED = 2
+"""Loading must save so many loads: this one, and one to undo it."""
+MOST_COUNTED = 1000
 Count = Callable[[str, int], int]
 """How many jobs wait with certain needs, counted up to a number."""
 
@@ -122,22 +123,28 @@ class Routing:
             return ""
         return eligibility.missing_everywhere({each.name: self.lacks(each, known) or () for each in self._configured()})
 
-    def is_worth_loading(self, server: FleetServer, heads: Sequence[Head], busy: int, count: Count) -> bool:
-        """Whether loading a model set here saves more time than it takes, twice: another set is loaded again later.
+    def is_worth_loading(
+        self, server: FleetServer, heads: Sequence[Head], busy: Sequence[str], count: Count
+    ) -> bool | None:
+        """Whether loading a model set here, too, saves the time of two loads. None if nothing was measured yet.
 
-        `heads` are those of the set, `busy` the number of other servers that work on it.
+        `heads` are those of the set, `busy` the other servers that work on it.
         """
-        load = self._near(self._load_seconds, heads[0].model_set, server)
-        seconds = self._near(self._seconds, heads[0].needs, server)
+        load = self._near(self._load_seconds, heads[0].model_set, server.name)
+        seconds = self._near(self._seconds, heads[0].needs, server.name)
         if load is None or not seconds:
-            return True
-        enough = math.ceil(LOADS_SAVED * load * busy * (busy + 1) / seconds) + 1
-        return sum(count(head.needs, enough) for head in heads) >= enough
+            return None
+        waiting = sum(count(head.needs, MOST_COUNTED) for head in heads)
+        if not busy:
+            return waiting * seconds > LOADS_SAVED * load
+        paces = [1 / pace for name in busy if (pace := self._near(self._seconds, heads[0].needs, name))]
+        alone, together = sum(paces), sum(paces) + 1 / seconds
+        return waiting / alone - (load + max(0.0, waiting - alone * load) / together) > LOADS_SAVED * load
 
-    def _near(self, measured: Mapping[tuple[str, str], float], key: str, server: FleetServer) -> float | None:
+    def _near(self, measured: Mapping[tuple[str, str], float], key: str, server: str) -> float | None:
         """What was measured at a server, or else the mean of the others."""
-        if (key, server.name) in measured:
-            return measured[key, server.name]
+        if (key, server) in measured:
+            return measured[key, server]
         others = [seconds for (what, _), seconds in measured.items() if what == key]
         return sum(others) / len(others) if others else None
 
@@ -185,18 +192,19 @@ class ServerRoute:
             is_unknown = is_unknown or fits is None
         if not heads and is_unknown:
             return Decline(None)
-        elsewhere: list[str] = []
+        elsewhere: dict[str, str] = {}
 
         def busy() -> frozenset[str]:
-            elsewhere.extend(queue.sets_elsewhere().values())
-            return frozenset(elsewhere)
+            elsewhere.update(queue.sets_elsewhere())
+            return frozenset(elsewhere.values())
 
         def count(needs: str, most: int) -> int:
             return queue.count(priority, needs, most)
 
-        def is_worth_loading(head: Head) -> bool:
+        def is_worth_loading(head: Head) -> bool | None:
             same_set = [each for each in heads if each.model_set == head.model_set]
-            return self.routing.is_worth_loading(self.server, same_set, elsewhere.count(head.model_set), count)
+            others = [server for server, model_set in elsewhere.items() if model_set == head.model_set]
+            return self.routing.is_worth_loading(self.server, same_set, others, count)
 
         return choose(heads, state, self.routing.stay_seconds(self.server, state.model_set), busy, is_worth_loading)
 
