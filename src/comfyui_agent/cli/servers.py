@@ -21,6 +21,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.badges import SERVER_MARKS
 from comfyui_agent.domain.server_states import STUCK_REMEDY, ServerState, StuckPrompt
 from comfyui_agent.engine.server_reports import ServerReport, look_at
+from comfyui_agent.engine.tuner import tuning_lines
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.usecases.servers import ChangedServer, ServerChange, change_server, known_servers
@@ -160,12 +161,15 @@ async def _show(call: Invocation) -> None:
     reports = [report.judged(states, stuck) for report in await looks]
     if call.as_json:
         print_json([report.as_json() for report in reports])
-    elif on_terminal():
+        return
+    if on_terminal():
         print_table(reports)
     else:
         widths = max(len(report.name) for report in reports), max(4, *(len(report.state) for report in reports))
         for report in reports:
             typer.echo(line_of(report, *widths))
+    for line in tuning_lines(call.workspace).values():
+        typer.echo(one_line(line))
 
 
 def _show_without_command(context: typer.Context, **options: Any) -> None:

@@ -8,6 +8,7 @@ from comfyui_agent.domain.server_states import STUCK_REMEDY
 from comfyui_agent.domain.texts import counted, printable
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
+from comfyui_agent.engine.tuner import tuning_lines
 from comfyui_agent.fleet.launch.process import log_tail
 from comfyui_agent.pools import FILES
 from comfyui_agent.usecases.processes import ProcessReport
@@ -31,6 +32,7 @@ async def servers_part(view: View) -> Fragment:
     processes = await view.context.fleet.processes()
     logs = {url: await FILES.run(_last_lines, each) for url, each in processes.items()} if view.is_admin else {}
     values = {"servers": servers, "stuck_remedy": STUCK_REMEDY, "processes": processes, "logs": logs}
+    values["tunings"] = await FILES.run(tuning_lines, view.context.workspace) if view.is_admin else {}
     return Fragment("servers", values, template="servers_list.html")
 
 
