@@ -99,7 +99,7 @@ class Tuner:
         for card, facts in self._shown.items():
             self._reference |= facts["reference"]
             if card in self.tunings:
-                self.tunings[card] = replace(self.tunings[card], **{name: facts[name] for name in FOUND})
+                self.tunings[card] = replace(self.tunings[card], **{name: copy(facts[name]) for name in FOUND})
 
     async def _sample(self, card: str, waiting: int) -> Sample:
         urls = [slot.url for slot in self.supervisor.slots if slot.card == card]
