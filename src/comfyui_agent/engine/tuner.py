@@ -17,7 +17,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.fleet.launch.plan import Slot
-from comfyui_agent.fleet.launch.tuning import FOUND, Sample, Step, Tuning
+from comfyui_agent.fleet.launch.tuning import FOUND, MEASURING, Sample, Step, Tuning
 from comfyui_agent.fleet.server import FleetServer, Health
 from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
@@ -85,7 +85,7 @@ class Tuner:
                 await self.supervisor.grow(card)
             elif step is Step.SHRINK:
                 await self.supervisor.shrink(card)
-            if tuning.decision != before and tuning.per_minute:
+            if tuning.decision not in (before, MEASURING):
                 log.info("%s: %s", card, tuning.decision)
                 await self.note(Event(EventName.SERVER_TUNED, message=f"{card}: {tuning.decision}"))
         await self._show()

@@ -8,7 +8,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,35 +104,39 @@ class TuningRun:
             self.cards = agent.tuner.tunings
             working = asyncio.create_task(agent.run())
             stack.push_async_callback(end_tasks, [working])
-            template = Template.of(self.payload.varied(0, random.Random(), NAME))
+            job = await asyncio.to_thread(self._job)
             until = time.monotonic() + self.seconds
             while time.monotonic() < until and not self.is_settled and not working.done():
-                await self._look(store, agent.supervisor, template)
+                await self._look(store, agent.supervisor, job)
                 show()
                 await asyncio.sleep(LOOK_SECONDS)
             if working.done():
                 working.result()
 
-    async def _look(self, store: Store, supervisor: Supervisor, template: Template) -> None:
+    async def _look(self, store: Store, supervisor: Supervisor, job: NewJob) -> None:
         """See that work waits, and that it can be done."""
         counts = await store.run(ops.count_jobs)
         self.rendered = counts.done
         if counts.failed and not counts.done:
-            (job,) = await store.run(ops.list_jobs, status=JobStatus.FAILED, limit=1)
-            raise CannotTune(f"{self.payload.name} cannot be rendered: {job.error_trace}")
+            (failed,) = await store.run(ops.list_jobs, status=JobStatus.FAILED, limit=1)
+            reason = (failed.error_trace or "it failed").partition("\n")[0]
+            raise CannotTune(f"{self.payload.name} cannot be rendered: {reason}")
         for card in self.cards:
             if supervisor.processes(card) == 1 and (reason := supervisor.failure(card)):
                 raise CannotTune(f"{card}: ComfyUI was given up: {reason}")
         missing = range(self._submitted, self._submitted + self.jobs - counts.pending)
         self._submitted = max(self._submitted, missing.stop)
-        files = InputFiles(self.sandbox)
-        pictures = {where: await asyncio.to_thread(files.keep, path) for where, path in self.payload.pictures.items()}
-        await store.run(ops.submit_jobs, [self._job(number, template, pictures) for number in missing])
+        await store.run(ops.submit_jobs, [self._varied(job, number) for number in missing])
 
-    def _job(self, number: int, template: Template, pictures: dict[str, str]) -> NewJob:
-        new = self.payload.new_values(random.Random())
-        values = {f"{node}.{name}": value for (node, name), value in new.items()}
-        return NewJob(f"{NAME}_{number}", "T2I", NAME, template, values, retry_limit=0, pictures=pictures)
+    def _job(self) -> NewJob:
+        template, files = Template.of(self.payload.varied(0, random.Random(), NAME)), InputFiles(self.sandbox)
+        pictures = {where: files.keep(path) for where, path in self.payload.pictures.items()}
+        return NewJob(NAME, "T2I", NAME, template, retry_limit=0, pictures=pictures)
+
+    def _varied(self, job: NewJob, number: int) -> NewJob:
+        values = self.payload.new_values(random.Random())
+        inputs = {f"{node}.{name}": value for (node, name), value in values.items()}
+        return replace(job, config_name=f"{NAME}_{number}", inputs=inputs)
 
     def _clear(self) -> None:
         for folder in slot_folders(self.sandbox):

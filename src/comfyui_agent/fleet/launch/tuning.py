@@ -19,6 +19,7 @@ WORTH_RENDERS = 8
 """By each process: so much work must wait before another one is started."""
 SPARE_BYTES = 2 * 1024**3
 MEMORY_MARGIN = 1.2
+MEASURING = "measuring"
 FOUND = ("per_minute", "memory", "decision", "is_settled", "rates", "kept", "ceiling")
 """What another process needs to go on with a tuning."""
 
@@ -61,7 +62,7 @@ class Tuning:
     """Measured renders per minute by number of processes."""
     memory: dict[int, int] = field(default_factory=dict)
     """The most bytes that one process took until that was measured."""
-    decision: str = "measuring"
+    decision: str = MEASURING
     is_settled: bool = False
     rates: dict[int, float] = field(default_factory=dict)
     """The same in work per second, whatever the jobs were."""
@@ -141,7 +142,7 @@ class Tuning:
         self.per_minute.clear()
         self.memory.clear()
         self.kept, self.ceiling, self.is_settled, self.is_hindered = sample.processes, None, False, False
-        self.decision = "measuring"
+        self.decision = MEASURING
         self._begin_anew(sample)
 
     def _begin_anew(self, sample: Sample) -> None:
