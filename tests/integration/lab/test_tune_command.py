@@ -72,8 +72,9 @@ def test_the_number_is_found_and_nothing_is_left(workspace: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_it_says_what_it_has_found_when_the_time_is_up(workspace: Path) -> None:
-    answer = tune(workspace, "--max-minutes", "0.15")
+def test_it_says_what_it_has_found_when_the_time_is_up(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "GAIN", 0.1)
+    answer = tune(workspace, "--max-minutes", "0.3")
     assert answer.exit_code == 1
     assert "not settled within" in answer.stderr
     assert "processes  images/min    gain  memory each" in answer.stdout
