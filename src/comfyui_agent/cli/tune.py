@@ -99,12 +99,10 @@ def _show(call: Invocation, run: TuningRun) -> None:
         return
     console = Console(highlight=False)
     for card in found["cards"]:
-        if card["measured"]:
+        if lines := table_lines(card["measured"]):
             console.print(Text(f"\n{card['card']:<5}  processes  images/min    gain  memory each", "dim"))
-        for line, drawn in table_lines(card["measured"]):
-            console.print(Text(line) + Text(drawn, "cyan"), soft_wrap=True)
-    for card in found["cards"]:
-        if card["measured"]:
+            for line, drawn in lines:
+                console.print(Text(line) + Text(drawn, "cyan"), soft_wrap=True)
             typer.echo(f"\nFor {card['card']} in comfyui.launch: per_gpu: {card['per_gpu']}")
 
 
