@@ -110,6 +110,7 @@ class TuningRun:
                 await self._look(store, agent.supervisor, job)
                 show()
                 await asyncio.sleep(LOOK_SECONDS)
+            show()
             if working.done():
                 working.result()
 
@@ -154,7 +155,7 @@ def _report(tuning: Tuning) -> dict[str, Any]:
         {
             "processes": number,
             "images_per_minute": rate,
-            "gain": round(rate / fewer - 1, 3) if (fewer := tuning.per_minute.get(number - 1)) else None,
+            "gain": round(rate / fewer - 1, 4) if (fewer := tuning.per_minute.get(number - 1)) else None,
             "memory_bytes": tuning.memory[number] or None,
         }
         for number, rate in sorted(tuning.per_minute.items())

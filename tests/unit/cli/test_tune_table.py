@@ -13,7 +13,7 @@ def test_a_line_for_each_number_with_its_gain_and_its_bar() -> None:
     tuning = Tuning("gpu0", 8, per_minute={2: 87.5, 1: 57.0, 3: 100.0}, memory={1: 3 * GIB, 2: 3 * GIB, 3: 0}, kept=2)
     report = _report(tuning)
     assert (report["card"], report["per_gpu"]) == ("gpu0", 2)
-    assert [row["gain"] for row in report["measured"]] == [None, 0.535, 0.143]
+    assert [row["gain"] for row in report["measured"]] == [None, 0.5351, 0.1429]
     lines = table_lines(report["measured"])
     assert [line.split() for line, _ in lines] == [
         ["1", "57.0", "-", "3.0", "GB"],
