@@ -104,6 +104,8 @@ class TuningRun:
             self.cards = agent.tuner.tunings
             working = asyncio.create_task(agent.run())
             stack.push_async_callback(end_tasks, [working])
+            stack.push_async_callback(asyncio.wait, {working}, timeout=UNHURRIED_SECONDS)
+            stack.callback(working.cancel)  # once, so that it can leave in peace
             job = await asyncio.to_thread(self._job)
             until = time.monotonic() + self.seconds
             while time.monotonic() < until and not self.is_settled and not working.done():
