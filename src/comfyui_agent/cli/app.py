@@ -43,6 +43,8 @@ class Commands(LazyGroup):
         "profile": "Measure workflows on one server: a cold run after freeing its memory, then warm ones with new "
         "seeds.",
         "chaos": "Break something in front of an agent, and judge what it does about it.",
+        "tune": "Find out how many ComfyUI processes each card is worth, by rendering a workflow with one, two, three "
+        "of them.",
         "audit": "Show who asked for which change, when, and from where; the newest last.",
         "queue": "The queue.",
         "batch": "Batches.",

@@ -38,6 +38,7 @@ MARKS = {
     EventName.SERVER_DRAINED: ("○", "Server drained"),
     EventName.SERVER_STARTED: ("◌", "Server started"),
     EventName.SERVER_RESTARTED: ("◌", "Server restarted"),
+    EventName.SERVER_TUNED: ("◌", "Tuned"),
 }
 ON_BOARD = frozenset({EventName.JOB_SUBMITTED, EventName.JOB_STARTED, EventName.BATCH_CREATED})
 """Events that the live board shows in its own way."""

@@ -21,6 +21,7 @@ from comfyui_agent.comfy.address import NoServer, Unnamed, address_of, find_serv
 from comfyui_agent.domain.badges import SERVER_MARKS
 from comfyui_agent.domain.server_states import STUCK_REMEDY, ServerState
 from comfyui_agent.engine.server_reports import ServerReport, look_at
+from comfyui_agent.engine.tuner import tuning_lines
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.usecases import servers as usecases
 from comfyui_agent.usecases.intake import Intake
@@ -194,12 +195,15 @@ async def _show(call: Invocation) -> None:
     if call.as_json:
         routing = {url: asdict(use) for url, use in uses.items()}
         print_json([report.as_json() | {"routing": routing.get(report.url)} for report in reports])
-    elif on_terminal():
+        return
+    if on_terminal():
         print_table(reports, words)
     else:
         widths = max(len(report.name) for report in reports), max(4, *(len(report.state) for report in reports))
         for report in reports:
             typer.echo(f"{line_of(report, *widths)}  {one_line(words.get(report.url, ''))}".rstrip())
+    for line in tuning_lines(call.workspace).values():
+        typer.echo(one_line(line))
 
 
 def _show_without_command(context: typer.Context, **options: Any) -> None:

@@ -71,6 +71,8 @@ class Agent:
     idleness: Idleness
     supervisor: Supervisor | None = None
     tuner: Tuner | None = None
+    leaving_seconds: float = LEAVING_SECONDS
+    """How long it may take to leave when it is cancelled."""
     first_event: int = 0
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when failures are being counted, or the agent has ended."""
@@ -99,7 +101,7 @@ class Agent:
         It also ends when nothing can go on; `blocked` then says why.
         """
         loops: list[asyncio.Task[None]] = []
-        seconds = LEAVING_SECONDS
+        seconds = self.leaving_seconds
         try:
             await self.store.run(ops.register_agent, self.worker, self.lock.host, str(self.lock.path))
             self.first_event = await self.tail.begin()

@@ -6,15 +6,18 @@ import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.fleet.launch.plan import Slot
-from comfyui_agent.fleet.launch.tuning import Sample, Step, Tuning
+from comfyui_agent.fleet.launch.tuning import FOUND, MEASURING, Sample, Step, Tuning
 from comfyui_agent.fleet.server import FleetServer, Health
 from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
@@ -33,6 +36,8 @@ class Processes(Protocol):
     def slots(self) -> Sequence[Slot]: ...
 
     def processes(self, card: str) -> int: ...
+
+    def failure(self, card: str) -> str: ...
 
     async def grow(self, card: str) -> str | None: ...
 
@@ -67,9 +72,11 @@ class Tuner:
 
     async def look(self) -> None:
         """Look at every card once, and start or stop a process where that is due."""
-        self._is_ours = self._is_ours or self._lock.take()
-        if not self._is_ours or not self.tunings:
+        if not self.tunings or not (self._is_ours or self._lock.take()):
             return
+        if not self._is_ours:
+            self._is_ours = True
+            self._resume()
         waiting = (await self.store.run(ops.count_jobs)).pending
         for card, tuning in self.tunings.items():
             before = tuning.decision
@@ -78,7 +85,7 @@ class Tuner:
                 await self.supervisor.grow(card)
             elif step is Step.SHRINK:
                 await self.supervisor.shrink(card)
-            if tuning.decision != before:
+            if tuning.decision not in (before, MEASURING):
                 log.info("%s: %s", card, tuning.decision)
                 await self.note(Event(EventName.SERVER_TUNED, message=f"{card}: {tuning.decision}"))
         await self._show()
@@ -86,15 +93,23 @@ class Tuner:
     def close(self) -> None:
         self._lock.release()
 
+    def _resume(self) -> None:
+        """Go on where an agent ended that may have been killed."""
+        self._shown = read_tunings(self.folder)
+        for card, facts in self._shown.items():
+            self._reference |= facts["reference"]
+            if card in self.tunings:
+                self.tunings[card] = replace(self.tunings[card], **{name: copy(facts[name]) for name in FOUND})
+
     async def _sample(self, card: str, waiting: int) -> Sample:
         urls = [slot.url for slot in self.supervisor.slots if slot.card == card]
-        servers = [server for url in urls if (server := self.fleet.servers.get(url)) and server.is_employed]
+        known = [server for url in urls if (server := self.fleet.servers.get(url))]
+        servers = [server for server in known if server.is_employed]
         rows = await self.store.run(ops.renders_at, urls)
         for each in rows:
             self._reference.setdefault(each.needs, each.seconds)
         renders = sum(each.renders for each in rows)
         free = [await self._free_memory(card, server) for server in servers if server.health is Health.UP]
-        known = [each for each in free if each is not None]
         number = self.supervisor.processes(card)
         return Sample(
             at=self.clock.now(),
@@ -104,9 +119,10 @@ class Tuner:
             work=sum(each.renders * self._reference[each.needs] for each in rows),
             waiting=waiting,
             render_seconds=sum(each.renders * each.seconds for each in rows) / max(1, renders),
-            free_memory=min(known, default=None),
+            free_memory=min((each for each in free if each is not None), default=None),
             process_memory=self._process_memory.get(card, 0),
-            oom_failures=sum(server.oom_failures for server in servers),
+            oom_failures=sum(server.oom_failures for server in known),
+            failure=self.supervisor.failure(card),
             is_idle=not waiting and not any(server.at_work for server in servers),
         )
 
@@ -119,15 +135,12 @@ class Tuner:
 
     async def _show(self) -> None:
         """Leave what was found for those who look from other processes."""
-        shown = {
-            card: {
-                "processes": self.supervisor.processes(card),
-                "per_minute": tuning.per_minute,
-                "decision": tuning.decision,
-                "is_settled": tuning.is_settled,
-            }
-            for card, tuning in self.tunings.items()
-        }
+        shown: dict[str, Any] = {}
+        for card, tuning in self.tunings.items():
+            facts = {name: copy(getattr(tuning, name)) for name in FOUND}
+            if not tuning.per_minute:  # people still want to see what was found before
+                facts = {**facts, **self._shown.get(card, {}), "rates": {}}
+            shown[card] = {**facts, "processes": self.supervisor.processes(card), "reference": dict(self._reference)}
         if shown != self._shown:
             self._shown = shown
             await FILES.run(_write, self.folder / TUNING, json.dumps(shown))
@@ -146,7 +159,23 @@ def _write(path: Path, text: str) -> None:
 def read_tunings(folder: Path) -> dict[str, dict[str, Any]]:
     """What was found for each card, by any agent of this machine. Empty if none was tuned."""
     try:
-        found = json.loads((folder / TUNING).read_bytes())
-    except (OSError, ValueError):
+        found = json.loads((folder / TUNING).read_bytes(), object_pairs_hook=_numbered)
+        return {card: facts for card, facts in found.items() if facts.keys() >= {*FOUND, "processes", "reference"}}
+    except (OSError, ValueError, AttributeError):  # there is none, or it was written by hand
         return {}
-    return found if isinstance(found, dict) else {}
+
+
+def _numbered(pairs: list[tuple[str, Any]]) -> dict[Any, Any]:
+    """A mapping of JSON, whose keys are texts, with the numbers that they were."""
+    return {int(key) if key.isdecimal() and len(key) < 3 else key: value for key, value in pairs}
+
+
+def tuning_lines(workspace: Workspace) -> dict[str, str]:
+    """A sentence for each card whose number of processes is found by measuring."""
+    lines = {}
+    for card, facts in (read_tunings(workspace.processes) if workspace.settings.comfyui.launch else {}).items():
+        number = facts["processes"]
+        rates = " → ".join(f"{rate:.0f}" for key, rate in sorted(facts["per_minute"].items()) if key <= number)
+        text = f"{card}: {counted(number, 'process', 'processes')}"
+        lines[card] = f"{text}: {rates} a minute; {facts['decision']}" if rates else f"{text}; {facts['decision']}"
+    return lines

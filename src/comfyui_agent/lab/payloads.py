@@ -90,12 +90,16 @@ class Payload:
 
     def varied(self, index: int, chance: random.Random, prefix: str) -> Graph:
         """The workflow as prompt number `index`, with new seeds, and results in a folder of this run."""
+        return _placed(self.graph, self.new_values(chance) | self._own_prefixes(index, prefix))
+
+    def new_values(self, chance: random.Random) -> dict[Place, Any]:
+        """New seeds, or where there is none other values that no cache has seen."""
         values: dict[Place, Any] = {where: chance.randrange(SEEDS) for where in self.seed_places}
         if not values:
             token = f"{chance.getrandbits(64):x}"
             nodes = [node_id for node_id in natural_order(self.needed) if not names_model(self.graph, node_id)]
             values = {(node_id, OWN_INPUT): token for node_id in nodes}
-        return _placed(self.graph, values | self._own_prefixes(index, prefix))
+        return values
 
     def same(self, index: int, prefix: str) -> Graph:
         """The workflow with the same seeds, which a cache answers. Only the folder of its results differs."""
@@ -121,16 +125,18 @@ def read_payload(path: Path) -> Payload:
     return Payload.of(path.stem, read_template(path))
 
 
-def bound_to_defaults(workflow: Workflow, workspace: Workspace) -> Payload:
-    """A workflow of the workspace with its defaults. A required input without one keeps the template's value.
+def bound_to_defaults(workflow: Workflow, workspace: Workspace, given: Mapping[str, Any] | None = None) -> Payload:
+    """A workflow of the workspace with given values, else its defaults. A required input without one keeps the
+    template's value.
 
-    PayloadError if a default does not fit, or if its picture cannot be used.
+    PayloadError if a value does not fit, or if its picture cannot be used.
     """
     recipe = replace(workflow.recipe, required_inputs=())
     try:
-        values = bind(workflow.places, recipe, {})
+        values = bind(workflow.places, recipe, given or {})
     except Unbindable as error:
-        raise PayloadError(f"{recipe.workflow_id}: {error}: give it one in workflows.yaml") from None
+        remedy = "" if given else ": give it one in workflows.yaml"
+        raise PayloadError(f"{recipe.workflow_id}: {error}{remedy}") from None
     files = InputFiles(workspace)
     pictures: dict[str, Path] = {}
     for where, value in values.items():

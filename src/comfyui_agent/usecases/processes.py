@@ -9,6 +9,7 @@ from typing import Any
 
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
+from comfyui_agent.engine.tuner import read_tunings
 from comfyui_agent.fleet.launch.process import is_running
 from comfyui_agent.fleet.launch.state import SlotFolder, SlotState, slot_folders
 from comfyui_agent.pools import PROCESSES
@@ -44,6 +45,7 @@ class ProcessReport:
     def as_json(self) -> dict[str, Any]:
         """The keys that scripts rely on."""
         state = self.state
+        tuning = read_tunings(self.folder.path.parent).get(state.card)
         return {
             "slot": self.folder.name,
             "url": state.url,
@@ -54,6 +56,7 @@ class ProcessReport:
             "since": state.at or None,
             "reason": state.reason or None,
             "wanted": state.wanted,
+            "tuning": tuning and {key: tuning[key] for key in ("processes", "per_minute", "decision", "is_settled")},
         }
 
 

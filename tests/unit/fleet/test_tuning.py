@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from comfyui_agent.fleet.launch.tuning import GAIN, Sample, Step, Tuning
+from comfyui_agent.fleet.launch.tuning import FOUND, GAIN, Sample, Step, Tuning
 
 GIB = 1024**3
 H200 = {1: 57.0, 2: 87.5, 3: 100.0, 4: 111.7, 5: 118.0, 6: 119.0, 7: 119.0, 8: 119.0}
@@ -104,3 +104,54 @@ def test_other_work_is_measured_anew() -> None:
     assert (card.tuning.is_settled, card.tuning.per_minute) == (False, {})
     card.per_minute = {4: 100.0, 5: 150.0, 6: 151.0}
     assert card.run() == 5
+
+
+def test_what_is_left_of_the_larger_number_does_not_blame_the_smaller_one() -> None:
+    card = Card(H200)
+    card.run(60)
+    number = card.facts.processes
+    for failures in (1, 2, 3):
+        card.look(oom_failures=failures)
+    card.facts = replace(card.facts, oom_failures=3)
+    assert card.facts.processes == number - 1
+    card.run(15)
+    assert card.look(oom_failures=4) is Step.SHRINK
+
+
+def test_a_process_that_does_not_start_is_done_without() -> None:
+    card = Card(H200)
+    while card.facts.processes < 3:
+        card.look()
+    assert card.look(is_busy=False, failure="port 8190 is taken") is Step.SHRINK
+    assert card.run() == 2
+    assert card.tuning.decision == "a process of 3 was given up: port 8190 is taken; 2 it is"
+
+
+def test_one_process_that_does_not_start_is_still_wanted() -> None:
+    card = Card(H200)
+    assert card.look(is_busy=False, failure="it ended") is None
+
+
+def test_another_agent_goes_on_from_what_was_found() -> None:
+    card = Card(H200)
+    while card.facts.processes < 5:
+        card.look()
+    known = {name: getattr(card.tuning, name) for name in FOUND}
+    card.tuning = Tuning("gpu0", 8, **known)
+    card.tried.clear()
+    assert (card.run(), card.tried) == (4, [4])
+
+
+def test_memory_is_noted_with_each_number() -> None:
+    card = Card(H200, free_memory=80 * GIB, process_memory=4 * GIB)
+    card.run()
+    assert card.tuning.memory == dict.fromkeys(range(1, 6), 4 * GIB)
+
+
+def test_what_hinders_is_told_until_it_is_gone() -> None:
+    card = Card(H200, waiting=20)
+    card.run()
+    assert card.tuning.is_hindered
+    card.facts = replace(card.facts, waiting=10_000)
+    card.run()
+    assert (card.tuning.is_hindered, card.tuning.is_settled) == (False, True)

@@ -185,15 +185,23 @@ class Supervisor:
         """How many processes of a card are wanted."""
         return sum(self._known(slot).is_wanted for slot in self.slots if slot.card == card)
 
+    def failure(self, card: str) -> str:
+        """Why a wanted process of a card was given up; empty if none was."""
+        states = [self._folders[slot.name].state() for slot in self.slots if slot.card == card]
+        given_up = (state for state in states if state.is_wanted and state.status is Status.FAILED)
+        return next((state.reason for state in given_up), "")
+
     async def grow(self, card: str) -> str | None:
         """Want one more process on a card whose number is found by measuring. Its name; None if there is no room."""
         return await self._tune(self.slots, card, spare=False)
 
     async def shrink(self, card: str) -> str | None:
-        """Want one process less there. It is drained first. Its name; None if only one is left."""
+        """Want one process less there, one that was given up or else the last. It is drained first. Its name; None if
+        only one is left."""
         if self.processes(card) <= 1:
             return None
-        return await self._tune(self.slots[::-1], card, spare=True)
+        failed = [slot for slot in self.slots if self._folders[slot.name].state().status is Status.FAILED]
+        return await self._tune([*failed, *self.slots[::-1]], card, spare=True)
 
     async def _tune(self, slots: Sequence[Slot], card: str, *, spare: bool) -> str | None:
         for slot in slots:

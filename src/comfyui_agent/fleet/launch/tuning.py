@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from comfyui_agent.domain.texts import counted
+
 GAIN = 1.10
 """So much more must one process more render."""
 LOSS = 0.90
@@ -17,6 +19,9 @@ WORTH_RENDERS = 8
 """By each process: so much work must wait before another one is started."""
 SPARE_BYTES = 2 * 1024**3
 MEMORY_MARGIN = 1.2
+MEASURING = "measuring"
+FOUND = ("per_minute", "memory", "decision", "is_settled", "rates", "kept", "ceiling")
+"""What another process needs to go on with a tuning."""
 
 
 class Step(Enum):
@@ -41,6 +46,8 @@ class Sample:
     process_memory: int = 0
     """The most that one process took."""
     oom_failures: int = 0
+    failure: str = ""
+    """Why a process that is wanted was given up; empty if none was."""
     is_idle: bool = False
     """Whether there is nothing to do. What comes next may be other work, and is measured anew."""
 
@@ -53,12 +60,19 @@ class Tuning:
     most: int
     per_minute: dict[int, float] = field(default_factory=dict)
     """Measured renders per minute by number of processes."""
-    decision: str = "measuring"
+    memory: dict[int, int] = field(default_factory=dict)
+    """The most bytes that one process took until that was measured."""
+    decision: str = MEASURING
     is_settled: bool = False
-    _rates: dict[int, float] = field(default_factory=dict)
-    _kept: int = 1
-    _ceiling: int | None = None
+    rates: dict[int, float] = field(default_factory=dict)
+    """The same in work per second, whatever the jobs were."""
+    kept: int = 1
+    """So many have proved worth it."""
+    ceiling: int | None = None
+    is_hindered: bool = False
+    """Whether another process would be tried, if there were memory or work for it."""
     _began: Sample | None = None
+    _shrunk_at: float = -MEASURED_SECONDS
     _warm_at: int = 0
     _last: Sample | None = None
 
@@ -66,12 +80,16 @@ class Tuning:
         """Take a look into account. Returns what to do now, if anything; `decision` says why."""
         before, self._last = self._last, sample
         number = sample.processes
-        if before is None or sample.is_idle:
+        if sample.is_idle or not (before or self.rates):
             self._forget(sample)
-        elif before.processes != number:
+        elif before is None or before.processes != number:
             self._begin_anew(sample)
-        if before is not None and sample.oom_failures > before.oom_failures and number > 1:
-            return self._shrink(number, f"jobs ran out of memory with {number} processes")
+        if number > 1 and sample.failure:
+            return self._shrink(sample, f"a process of {number} was given up: {sample.failure}")
+        is_short = before is not None and sample.oom_failures > before.oom_failures
+        # What is left of the larger number may still fail, and does not blame the smaller one.
+        if number > 1 and is_short and sample.at - self._shrunk_at >= MEASURED_SECONDS:
+            return self._shrink(sample, f"jobs ran out of memory with {number} processes")
         if not sample.is_busy or sample.renders < self._warm_at:
             self._began = None
             return None
@@ -84,42 +102,47 @@ class Tuning:
         rate = (sample.work - self._began.work) / seconds
         self._began = sample
         self.per_minute[number] = round(renders / seconds * 60, 1)
+        self.memory[number] = sample.process_memory
         return self._judge(sample, rate)
 
     def _judge(self, sample: Sample, rate: float) -> Step | None:
-        number, fewer = sample.processes, self._rates.get(sample.processes - 1)
-        self._rates[number] = rate
-        if fewer is not None and rate < fewer * (GAIN if number > self._kept else LOSS):
-            return self._shrink(number, f"{self._compared(number)} with {number} processes: not worth it")
-        self._kept = number
-        if (self._ceiling or self.most) <= number:
+        number, fewer = sample.processes, self.rates.get(sample.processes - 1)
+        self.rates[number] = rate
+        if fewer is not None and rate < fewer * (GAIN if number > self.kept else LOSS):
+            return self._shrink(sample, f"{self._compared(number)}: not worth it")
+        self.kept, self.is_hindered = number, False
+        if (self.ceiling or self.most) <= number:
             if not self.is_settled:
-                self.decision = f"{self._compared(number)} with {number} processes, the most there may be"
+                self.decision = f"{self._compared(number)}, the most there may be"
             self.is_settled = True
             return None
         reason = _hindrance(sample)
         if reason:
-            self.decision = f"{number} processes, no more: {reason}"
+            self.is_hindered = True
+            self.decision = f"{counted(number, 'process', 'processes')}, no more: {reason}"
             return None
-        self.decision = f"{self._compared(number)} with {number} processes: trying {number + 1}"
+        self.decision = f"{self._compared(number)}: trying {number + 1}"
         return Step.GROW
 
     def _compared(self, number: int) -> str:
         text = f"{self.per_minute[number]:g} a minute"
-        fewer = self._rates.get(number - 1)
-        return text if not fewer else f"{text} ({100 * (self._rates[number] / fewer - 1):+.0f} %)"
+        fewer = self.rates.get(number - 1)
+        text += f" ({100 * (self.rates[number] / fewer - 1):+.0f} %)" if fewer else ""
+        return f"{text} with {counted(number, 'process', 'processes')}"
 
-    def _shrink(self, number: int, reason: str) -> Step:
-        self._ceiling = self._kept = number - 1
+    def _shrink(self, sample: Sample, reason: str) -> Step:
+        self.ceiling = self.kept = sample.processes - 1
+        self._shrunk_at = sample.at
         self.is_settled = True
-        self.decision = f"{reason}; {number - 1} it is"
+        self.decision = f"{reason}; {self.kept} it is"
         return Step.SHRINK
 
     def _forget(self, sample: Sample) -> None:
-        self._rates.clear()
+        self.rates.clear()
         self.per_minute.clear()
-        self._kept, self._ceiling, self.is_settled = sample.processes, None, False
-        self.decision = "measuring"
+        self.memory.clear()
+        self.kept, self.ceiling, self.is_settled, self.is_hindered = sample.processes, None, False, False
+        self.decision = MEASURING
         self._begin_anew(sample)
 
     def _begin_anew(self, sample: Sample) -> None:

@@ -8,6 +8,7 @@ from comfyui_agent.domain.server_states import STUCK_REMEDY
 from comfyui_agent.domain.texts import counted, printable
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
+from comfyui_agent.engine.tuner import tuning_lines
 from comfyui_agent.fleet.launch.process import log_tail
 from comfyui_agent.pools import FILES
 from comfyui_agent.usecases.processes import ProcessReport
@@ -31,9 +32,14 @@ async def servers_part(view: View) -> Fragment:
     servers = [(report, [run for run in live if run.server == report.url]) for report in reports]
     processes = await view.context.fleet.processes()
     logs = {url: await FILES.run(_last_lines, each) for url, each in processes.items()} if view.is_admin else {}
-    uses = await server_uses(view.context.store, view.context.submissions.intake, reports)
-    facts = {"processes": processes, "logs": logs, "uses": uses}
-    values = {"servers": servers, "stuck_remedy": STUCK_REMEDY, **facts}
+    values = {
+        "servers": servers,
+        "stuck_remedy": STUCK_REMEDY,
+        "processes": processes,
+        "logs": logs,
+        "uses": await server_uses(view.context.store, view.context.submissions.intake, reports),
+        "tunings": await FILES.run(tuning_lines, view.context.workspace) if view.is_admin else {},
+    }
     return Fragment("servers", values, template="servers_list.html")
 
 
