@@ -27,6 +27,7 @@ import driving
 import dropping
 import filling
 import finishing
+import forecasting
 import holding
 import looking
 import pausing
@@ -46,6 +47,7 @@ BenchOfServer = Callable[[str, str], list[Line]]
 ALONE: dict[str, Bench] = {
     "queueing": queueing.measure,
     "filling": filling.measure,
+    "forecasting": forecasting.measure,
     "simulating": lambda: asyncio.run(simulating.measure()),
     "dropping": lambda: dropping.measure_bulk() + dropping.measure_listing(),
     "looking": looking.measure,

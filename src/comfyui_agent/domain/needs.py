@@ -83,6 +83,7 @@ class Timing:
 
     needs: str
     server: str
+    workflow: str
     model_set: str
     runs: int
     seconds: float | None

@@ -9,6 +9,7 @@ from comfyui_agent.domain.jobs import Job, JobId
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.forecasts import Forecasts
 from comfyui_agent.web.access import Gate
 from comfyui_agent.web.event_feed import EventFeed
 from comfyui_agent.web.fleet_view import FleetView
@@ -33,6 +34,7 @@ class Context:
         self.lock = lock
         self.gate = Gate(store, ui, serves_loopback=serves_loopback)
         self.fleet = FleetView(store, workspace)
+        self.forecasts = Forecasts(store, workspace)
         self.outputs = Outputs(workspace)
         self.metrics = Metrics(store, self.fleet)
         self.event_feed = EventFeed(store, self.metrics.counters.count)

@@ -1,0 +1,96 @@
+-- name: waiting_by_needs
+-- How many jobs may run, by priority and needs. Each is found without reading the others, and counted up to a limit.
+WITH RECURSIVE heads(id, priority, needs) AS (
+    SELECT id, coalesce(priority, -2147483649), coalesce(needs, '') FROM jobs WHERE id = (
+        SELECT id FROM jobs INDEXED BY idx_jobs_sets
+        WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL AND coalesce(priority, -2147483649) > -2147483650
+        ORDER BY coalesce(priority, -2147483649), coalesce(needs, ''), id LIMIT 1)
+    UNION ALL
+    SELECT next.id, coalesce(next.priority, -2147483649), coalesce(next.needs, '')
+    FROM heads CROSS JOIN jobs AS next ON next.id = coalesce(
+        (SELECT id FROM jobs INDEXED BY idx_jobs_sets
+        WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
+            AND coalesce(priority, -2147483649) = heads.priority AND coalesce(needs, '') > heads.needs
+        ORDER BY coalesce(needs, ''), id LIMIT 1),
+        (SELECT id FROM jobs INDEXED BY idx_jobs_sets
+        WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
+            AND coalesce(priority, -2147483649) > heads.priority
+        ORDER BY coalesce(priority, -2147483649), coalesce(needs, ''), id LIMIT 1))
+    LIMIT :most_groups)
+SELECT heads.priority, heads.needs, heads.id AS first, coalesce(workflow, heads.needs) AS workflow,
+    coalesce(model_set, heads.needs) AS model_set,
+    (SELECT id FROM jobs INDEXED BY idx_jobs_sets
+    WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
+        AND coalesce(priority, -2147483649) = heads.priority AND coalesce(needs, '') = heads.needs
+    ORDER BY id DESC LIMIT 1) AS last,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM jobs INDEXED BY idx_jobs_sets
+        WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
+            AND coalesce(priority, -2147483649) = heads.priority AND coalesce(needs, '') = heads.needs
+        LIMIT :most)) AS jobs
+FROM heads LEFT JOIN needs ON needs.key = heads.needs;
+
+-- name: members_by_needs
+-- The same of one batch.
+WITH RECURSIVE heads(id, priority, needs) AS (
+    SELECT id, coalesce(priority, -2147483649), coalesce(needs, '') FROM jobs WHERE id = (
+        SELECT id FROM jobs INDEXED BY idx_jobs_batch_next
+        WHERE batch_id = :batch_id AND batch_id IS NOT NULL AND status = 'pending' AND hold IS NULL
+        ORDER BY coalesce(priority, -2147483649), coalesce(needs, ''), id LIMIT 1)
+    UNION ALL
+    SELECT next.id, coalesce(next.priority, -2147483649), coalesce(next.needs, '')
+    FROM heads CROSS JOIN jobs AS next ON next.id = coalesce(
+        (SELECT id FROM jobs INDEXED BY idx_jobs_batch_next
+        WHERE batch_id = :batch_id AND batch_id IS NOT NULL AND status = 'pending' AND hold IS NULL
+            AND coalesce(priority, -2147483649) = heads.priority AND coalesce(needs, '') > heads.needs
+        ORDER BY coalesce(needs, ''), id LIMIT 1),
+        (SELECT id FROM jobs INDEXED BY idx_jobs_batch_next
+        WHERE batch_id = :batch_id AND batch_id IS NOT NULL AND status = 'pending' AND hold IS NULL
+            AND coalesce(priority, -2147483649) > heads.priority
+        ORDER BY coalesce(priority, -2147483649), coalesce(needs, ''), id LIMIT 1))
+    LIMIT :most_groups)
+SELECT heads.priority, heads.needs, heads.id AS first, coalesce(workflow, heads.needs) AS workflow,
+    coalesce(model_set, heads.needs) AS model_set,
+    (SELECT id FROM jobs INDEXED BY idx_jobs_batch_next
+    WHERE batch_id = :batch_id AND batch_id IS NOT NULL AND status = 'pending' AND hold IS NULL
+        AND coalesce(priority, -2147483649) = heads.priority AND coalesce(needs, '') = heads.needs
+    ORDER BY id DESC LIMIT 1) AS last,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM jobs INDEXED BY idx_jobs_batch_next
+        WHERE batch_id = :batch_id AND batch_id IS NOT NULL AND status = 'pending' AND hold IS NULL
+            AND coalesce(priority, -2147483649) = heads.priority AND coalesce(needs, '') = heads.needs
+        LIMIT :most)) AS jobs
+FROM heads LEFT JOIN needs ON needs.key = heads.needs;
+
+-- name: held_jobs
+-- Jobs that run by themselves later: after a backoff, or when it is their turn.
+SELECT coalesce(priority, -2147483649) AS priority, jobs.id AS first, jobs.id AS last, 1 AS jobs, batch_id,
+    coalesce(needs, '') AS needs, coalesce(workflow, needs, '') AS workflow, coalesce(model_set, needs, '') AS model_set,
+    max(0.0, coalesce((julianday(next_attempt_at) - julianday('now')) * 86400.0, 0.0)) AS after
+FROM jobs INDEXED BY idx_jobs_held LEFT JOIN needs ON needs.key = jobs.needs
+WHERE status = 'pending' AND hold IN ('backoff', 'turn') AND reserved IS NULL LIMIT :most;
+
+-- name: count_held
+SELECT count(*) AS jobs FROM jobs INDEXED BY idx_jobs_held WHERE status = 'pending' AND hold IS NOT NULL;
+
+-- name: runs_at_servers
+-- What living agents have at each server, in the order in which it was given to it.
+SELECT attempts.server, batch_id, coalesce(is_load, 0) AS is_load, coalesce(jobs.needs, '') AS needs,
+    jobs.id AS last_job, coalesce(priority, -2147483649) AS last_priority,
+    coalesce(workflow, jobs.needs, '') AS workflow, coalesce(model_set, jobs.needs, '') AS model_set,
+    (julianday('now') - julianday(started_at)) * 86400.0 AS age
+FROM attempts INDEXED BY idx_attempts_at_server CROSS JOIN jobs ON jobs.id = attempts.job_id
+    LEFT JOIN needs ON needs.key = jobs.needs
+WHERE outcome IS NULL AND attempts.server IS NOT NULL AND status = 'processing'
+    AND lease_expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now')
+ORDER BY attempts.server, attempts.id;
+
+-- name: newest_ends
+-- How long ago each server has ended a job, of those that did so last.
+SELECT server, (julianday('now') - julianday(max(end_time))) * 86400.0 AS ago FROM (
+    SELECT server, end_time FROM jobs INDEXED BY idx_jobs_ended
+    WHERE status = 'done' AND end_time IS NOT NULL ORDER BY end_time DESC LIMIT :most)
+WHERE server IS NOT NULL GROUP BY server;
+
+-- name: sets_of_servers
+SELECT server, model_set, overtaken_job FROM server_sets;
