@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from comfyui_agent.domain.needs import Timing
-from comfyui_agent.domain.routing import Choice, Head, ServerSet, choose, stay_for
+from comfyui_agent.domain.routing import Decline, Head, ServerSet, choose, stay_for
 
-GROWTH = 400
+GROWTH = 200
 """Jobs are played one by one at first, later as many at a time as this part of those before them."""
 
 
@@ -54,7 +54,7 @@ class WorkingServer:
     last_priority: int | None = None
     overtaken_job: int | None = None
 
-    def can_run(self, group: Waiting) -> bool:
+    def can_run(self, group: _Group) -> bool:
         """It cannot if it was given a later job and overtook none of this age: then they were not for it."""
         is_passed = self.last_priority == group.priority and (self.last_job or 0) > group.first
         return not is_passed or (self.overtaken_job is not None and self.overtaken_job <= group.first)
@@ -74,7 +74,7 @@ def seconds_left(backlog: Backlog, stay_seconds: float) -> float | None:
     """Seconds until all that is asked for is done. None if nothing was measured, nothing is left or no server can."""
     if all(each.seconds is None for each in backlog.timings):
         return None
-    return _Schedule(backlog, stay_seconds).play()
+    return _Schedule(backlog, stay_seconds).play(backlog.running)
 
 
 class Speeds:
@@ -116,64 +116,82 @@ def _load_likeness(model_set: str | None, server: str) -> tuple[Hashable, ...]:
     return ("load", model_set, server), ("load", model_set), "all loads"
 
 
+class _Group:
+    """Waiting jobs of one priority and model set."""
+
+    def __init__(self, parts: Sequence[Waiting]) -> None:
+        self.parts, self.model_set, self.is_asked = parts, parts[0].model_set, parts[0].is_asked
+        self.priority, self.first = parts[0].priority, min(each.first for each in parts)
+        self.jobs = self.left = sum(each.jobs for each in parts)
+        self._range = max(each.last for each in parts) - self.first
+
+    def head(self) -> Head:
+        """The next job."""
+        return Head(self.first + self._range * (self.jobs - self.left) // self.jobs, "", self.model_set)
+
+
 class _Schedule:
     """Gives each server that becomes free its next jobs, until all that is asked for has ended."""
 
     def __init__(self, backlog: Backlog, stay_seconds: float) -> None:
-        self._backlog, self._stay_seconds, self._speeds = backlog, stay_seconds, Speeds(backlog.timings)
-        self._left = [each.jobs for each in backlog.waiting]
+        self._servers, self._stay_seconds, self._speeds = backlog.servers, stay_seconds, Speeds(backlog.timings)
+        parts: dict[Hashable, list[Waiting]] = defaultdict(list)
+        for each in backlog.waiting:
+            parts[each.priority, each.model_set, each.is_asked].append(each)
+        self._groups = [_Group(each) for each in parts.values()]
         self._sets = {name: server.model_set for name, server in backlog.servers.items()}
         self._free_at: dict[str, float] = defaultdict(float)
         self._overtaken: dict[str, tuple[int, float]] = {}
+        self._seconds: dict[Hashable, float] = {}
 
-    def play(self) -> float | None:
-        end, played = 0.0, 0
-        for run in self._backlog.running:
-            ended = self._work(run, run.server, 1, is_load=run.is_load, elapsed=run.elapsed)
-            end = max(end, ended) if run.is_asked else end
-        self._free_at = {server: self._free_at[server] for server in self._sets}
-        asked = sum(each.jobs for each in self._backlog.waiting if each.is_asked)
+    def play(self, running: Sequence[Running]) -> float | None:
+        played, end = (
+            0,
+            max([each.after for group in self._groups for each in group.parts if each.is_asked], default=0.0),
+        )
+        for run in running:
+            load = self._speeds.load(run.model_set, run.server) if run.is_load else 0.0
+            self._free_at[run.server] += max(0.0, self._speeds.render(run, run.server) + load - run.elapsed)
+            end = max(end, self._free_at[run.server]) if run.is_asked else end
+        self._free_at = {name: self._free_at[name] for name in self._servers}
+        asked = sum(group.jobs for group in self._groups if group.is_asked)
         while asked and self._free_at:
             server = min(self._free_at, key=self._free_at.__getitem__)
-            index = self._choose(server)
-            if index is None:
+            group = self._choose(server)
+            if group is None:
                 del self._free_at[server]
                 continue
-            each, jobs = self._backlog.waiting[index], min(self._left[index], 1 + played // GROWTH)
-            self._left[index] -= jobs
+            jobs = min(group.left, 1 + played // GROWTH)
+            group.left -= jobs
             played += jobs
-            ended = self._work(each, server, jobs, is_load=each.model_set != self._sets[server])
-            self._sets[server] = each.model_set
-            if each.is_asked:
+            self._work(group, server, jobs)
+            if group.is_asked:
                 asked -= jobs
-                end = max(end, ended, each.after + self._speeds.render(each, server))
+                end = max(end, self._free_at[server])
         return None if asked else end or None
 
-    def _work(self, work: Work, server: str, jobs: int, *, is_load: bool, elapsed: float = 0.0) -> float:
-        """Let a server work. Returns when it is free again."""
-        load = self._speeds.load(work.model_set, server) if is_load else 0.0
-        self._free_at[server] += max(0.0, jobs * self._speeds.render(work, server) + load - elapsed)
-        return self._free_at[server]
+    def _work(self, group: _Group, server: str, jobs: int) -> None:
+        if (group, server) not in self._seconds:
+            total = sum(each.jobs * self._speeds.render(each, server) for each in group.parts)
+            self._seconds[group, server] = total / group.jobs
+        self._free_at[server] += jobs * self._seconds[group, server]
+        if group.model_set != self._sets[server]:
+            self._free_at[server] += self._speeds.load(group.model_set, server)
+            self._sets[server] = group.model_set
 
-    def _choose(self, server: str) -> int | None:
-        """The group that a server goes on with. None if it can run no more of them."""
-        waiting, loaded, now = self._backlog.waiting, self._sets[server], self._free_at[server]
-        left = [index for index, jobs in enumerate(self._left) if jobs]
-        able = [index for index in left if self._backlog.servers[server].can_run(waiting[index])]
-        first = min((waiting[index].priority for index in able), default=0)
-        heads = [self._head(index) for index in able if waiting[index].priority == first]
+    def _choose(self, server: str) -> _Group | None:
+        """What a server goes on with. None if it can run nothing more."""
+        loaded, now = self._sets[server], self._free_at[server]
+        able = [group for group in self._groups if group.left and self._servers[server].can_run(group)]
+        first = min((group.priority for group in able), default=0)
+        heads = {group.head(): group for group in able if group.priority == first}
         job, since = self._overtaken.get(server, (None, now))
         stay = stay_for(self._stay_seconds, self._speeds.load(loaded, server))
         busy = {found for each, found in self._sets.items() if found and self._free_at.get(each, now) > now}
-        choice = choose(heads, ServerSet(loaded, job, now - since), stay, lambda: busy)
-        if choice is None:
+        choice = choose(list(heads), ServerSet(loaded, job, now - since), stay, lambda: busy)
+        if choice is None or isinstance(choice, Decline):
             return None
-        assert isinstance(choice, Choice)  # every load is taken to be worth it
         if choice.oldest not in (None, job):
             self._overtaken[server] = choice.oldest, now
-        return int(choice.needs)
-
-    def _head(self, index: int) -> Head:
-        """The next job of a group, with the number of the group in place of its needs."""
-        each, left = self._backlog.waiting[index], self._left[index]
-        return Head(each.first + (each.last - each.first) * (each.jobs - left) // each.jobs, str(index), each.model_set)
+        chosen = min((head for head in heads if head.model_set == choice.model_set), key=lambda head: head.job_id)
+        return heads[chosen]

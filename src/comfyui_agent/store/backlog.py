@@ -55,12 +55,10 @@ def _groups(session: Session, name: str, batch: Batch | None) -> list[Waiting]:
     """Jobs beyond those that were counted are shared out by the ranges of ids."""
     named: dict[str, Any] = {"batch_id": batch.id} if batch else {}
     found = [record(Waiting, row) for row in session.rows(name, most=COUNTED, most_groups=GROUPS, **named)]
-    large = [each for each in found if each.jobs == COUNTED]
+    large = [each for each in found if each.jobs == COUNTED] or (found if len(found) == GROUPS else [])
     if not large:
         return found
     pending = batch.pending if batch else count_jobs(session).pending - session.value("count_held")
-    share = max(0, pending - sum(each.jobs for each in found)) / sum(each.last - each.first for each in large)
-    return [
-        replace(each, jobs=each.jobs + int(share * (each.last - each.first))) if each in large else each
-        for each in found
-    ]
+    unseen, ids = max(0, pending - sum(each.jobs for each in found)), sum(each.last - each.first + 1 for each in large)
+    more = {each: unseen * (each.last - each.first + 1) // ids for each in large}
+    return [replace(each, jobs=each.jobs + more.get(each, 0)) for each in found]

@@ -13,7 +13,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import is_attended
 from comfyui_agent.store.store import Store
 
-KEPT_SECONDS = 5.0
+KEPT_SECONDS = 2.0
 
 
 class Forecasts:
