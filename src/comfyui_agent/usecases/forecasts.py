@@ -13,11 +13,12 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import is_attended
 from comfyui_agent.store.store import Store
 
-KEPT_SECONDS = 2.0
+LEAST_KEPT, LONGER = 0.5, 50.0
+"""A forecast is kept for so many seconds, and so much longer than it took to make it."""
 
 
 class Forecasts:
-    """Seconds that are left, looked up at most every few seconds."""
+    """Seconds that are left. Whoever asks often gets the same answer for a while."""
 
     def __init__(self, store: Store, workspace: Workspace) -> None:
         self._store, self._workspace = store, workspace
@@ -27,13 +28,15 @@ class Forecasts:
         """Of a batch, else of the queue. None if nobody can know: it is paused, or nothing like it was measured."""
         if batch is not None and not self._goes_on_by_itself(batch):
             return None
-        key, now = batch.id if batch else None, time.monotonic()
-        self._kept = {each: found for each, found in self._kept.items() if now - found[0] < KEPT_SECONDS}
+        key, began = batch.id if batch else None, time.monotonic()
+        self._kept = {each: found for each, found in self._kept.items() if found[0] > began}
         if key not in self._kept:
             settings = self._workspace.settings
             servers = settings.comfyui.urls if is_attended(self._workspace.locks) else ()
             backlog = await self._store.run(ops.read_backlog, [address_of(url) for url in servers], batch)
-            self._kept[key] = now, await REQUESTS.run(seconds_left, backlog, settings.routing.stay_seconds)
+            seconds = await REQUESTS.run(seconds_left, backlog, settings.routing.stay_seconds)
+            now = time.monotonic()
+            self._kept[key] = now + max(LEAST_KEPT, LONGER * (now - began)), seconds
         return self._kept[key][1]
 
     def _goes_on_by_itself(self, batch: Batch) -> bool:
