@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import statistics
 import subprocess
@@ -44,8 +45,9 @@ class Looks:
     by_rate: list[tuple[float, float]] = field(default_factory=list)
 
     def error(self, found: list[tuple[float, float]], end: float) -> float:
-        """The median of |foretold - came| / came."""
-        return statistics.median(abs(seconds - (end - at)) / (end - at) for at, seconds in found if end - at > 0)
+        """The median of |foretold - came| / came; infinite if nothing was foretold."""
+        errors = [abs(seconds - (end - at)) / (end - at) for at, seconds in found if end - at > 0]
+        return statistics.median(errors) if errors else math.inf
 
 
 async def queue(store: Store) -> None:
