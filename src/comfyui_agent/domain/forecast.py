@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +32,8 @@ class Waiting(Work):
     first: int
     last: int
     is_asked: bool = True
-    after: float = 0.0
-    """Seconds of a backoff that are left."""
+    after: float | None = None
+    """Seconds until they may run. None if they may run now."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Running(Work):
 
 @dataclass(frozen=True)
 class WorkingServer:
-    """A server at work: the model set it has loaded, the last job it was given, and the oldest one that overtook."""
+    """A server at work: the models that it has loaded, its last job, and the oldest one that was overtaken there."""
 
     model_set: str | None = None
     last_job: int | None = None
@@ -56,8 +57,8 @@ class WorkingServer:
 
     def can_run(self, group: _Group) -> bool:
         """It cannot if it was given a later job and overtook none of this age: then they were not for it."""
-        is_passed = self.last_priority == group.priority and (self.last_job or 0) > group.first
-        return not is_passed or (self.overtaken_job is not None and self.overtaken_job <= group.first)
+        is_passed = self.last_priority == group.priority and (self.last_job or 0) > group.oldest
+        return not is_passed or (self.overtaken_job is not None and self.overtaken_job <= group.oldest)
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ class _Group:
         self.parts, self.model_set, self.is_asked = parts, parts[0].model_set, parts[0].is_asked
         self.priority, self.first = parts[0].priority, min(each.first for each in parts)
         self.jobs = self.left = sum(each.jobs for each in parts)
+        self.oldest = min((each.first for each in parts if each.after is None), default=math.inf)
         self._range = max(each.last for each in parts) - self.first
 
     def head(self) -> Head:
@@ -145,16 +147,14 @@ class _Schedule:
         self._seconds: dict[Hashable, float] = {}
 
     def play(self, running: Sequence[Running]) -> float | None:
-        played, end = (
-            0,
-            max([each.after for group in self._groups for each in group.parts if each.is_asked], default=0.0),
-        )
+        asked_parts = [each for group in self._groups for each in group.parts if each.is_asked]
+        played, end = 0, max((each.after or 0.0 for each in asked_parts), default=0.0)
         for run in running:
             load = self._speeds.load(run.model_set, run.server) if run.is_load else 0.0
             self._free_at[run.server] += max(0.0, self._speeds.render(run, run.server) + load - run.elapsed)
             end = max(end, self._free_at[run.server]) if run.is_asked else end
         self._free_at = {name: self._free_at[name] for name in self._servers}
-        asked = sum(group.jobs for group in self._groups if group.is_asked)
+        asked = sum(each.jobs for each in asked_parts)
         while asked and self._free_at:
             server = min(self._free_at, key=self._free_at.__getitem__)
             group = self._choose(server)

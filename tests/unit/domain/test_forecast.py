@@ -110,9 +110,10 @@ def test_a_server_that_passed_jobs_over_is_not_counted_on() -> None:
     oil = [some(10, OIL, first=1)]
     assert seconds_left(Backlog(oil, (), {FAST: able}, MEASURED), STAY) == pytest.approx(7.0 + 30.0)
     assert seconds_left(Backlog(oil, (), {FAST: unable}, MEASURED), STAY) is None
-    assert seconds_left(Backlog(oil, (), {FAST: unable, SLOW: WorkingServer("oil")}, MEASURED), STAY) == pytest.approx(
-        30
-    )
+    both = {FAST: unable, SLOW: WorkingServer("oil")}
+    assert seconds_left(Backlog(oil, (), both, MEASURED), STAY) == pytest.approx(30.0)
+    held = [Waiting(*OIL, 50, 1, 1, 1, after=0.0)]  # it could not be given to anyone then
+    assert seconds_left(Backlog(held, (), {FAST: unable}, MEASURED), STAY) == pytest.approx(7.0 + 3.0)
 
 
 def test_a_million_jobs_are_foretold_as_well_as_a_few() -> None:
