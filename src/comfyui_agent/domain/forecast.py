@@ -20,6 +20,7 @@ class Work:
 
     needs: str
     workflow: str
+    pixels: int
     model_set: str
 
 
@@ -110,7 +111,8 @@ class Speeds:
 
 def _likeness(work: Work | Timing, server: str) -> tuple[Hashable, ...]:
     """What seconds are looked up by, the nearest first."""
-    return (work.needs, server), work.needs, ("workflow", work.workflow), ("models", work.model_set), "all"
+    same_shape = (work.workflow, work.pixels, server)
+    return (work.needs, server), same_shape, work.needs, ("workflow", work.workflow), ("models", work.model_set), "all"
 
 
 def _load_likeness(model_set: str | None, server: str) -> tuple[Hashable, ...]:

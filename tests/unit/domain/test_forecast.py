@@ -9,23 +9,22 @@ from hypothesis import strategies as st
 from comfyui_agent.domain.forecast import Backlog, Running, Speeds, Waiting, Work, WorkingServer, seconds_left
 from comfyui_agent.domain.needs import Timing
 
+Described = tuple[str, str, int, str]
 STAY = 120.0
 FAST, SLOW = "http://fast", "http://slow"
-INK, OIL = ("ink-512", "portrait", "ink"), ("oil-512", "portrait", "oil")
+INK, OIL = ("ink-512", "portrait", 512, "ink"), ("oil-512", "portrait", 512, "oil")
 
 
-def timed(work: tuple[str, str, str], server: str, seconds: float | None, cold: float | None = None) -> Timing:
+def timed(work: Described, server: str, seconds: float | None, cold: float | None = None) -> Timing:
     runs, loads = int(seconds is not None), int(cold is not None)
-    needs, workflow, model_set = work
-    return Timing(needs, server, workflow, model_set, runs, seconds, loads, cold)
+    needs, workflow, pixels, model_set = work
+    return Timing(needs, server, workflow, pixels, model_set, runs, seconds, loads, cold)
 
 
 MEASURED = (timed(INK, FAST, 1.0, 5.0), timed(INK, SLOW, 2.0, 8.0), timed(OIL, FAST, 3.0, 10.0))
 
 
-def some(
-    jobs: int, work: tuple[str, str, str] = INK, *, first: int = 1, priority: int = 50, is_asked: bool = True
-) -> Waiting:
+def some(jobs: int, work: Described = INK, *, first: int = 1, priority: int = 50, is_asked: bool = True) -> Waiting:
     return Waiting(*work, priority, jobs, first, first + jobs - 1, is_asked)
 
 
@@ -72,19 +71,20 @@ def test_a_set_is_gone_on_with_until_the_oldest_job_has_waited_long_enough() -> 
     [
         (INK, SLOW, 2.0),
         (INK, "http://new", 1.5),
-        (("ink-1024", "portrait", "ink"), FAST, 2.0),
-        (("ink-poster", "poster", "ink"), FAST, 1.5),
-        (("?", "?", "?"), FAST, 2.0),
+        (OIL, SLOW, 2.0),
+        (("ink-1024", "portrait", 1024, "ink"), FAST, 2.0),
+        (("ink-poster", "poster", 512, "ink"), FAST, 1.5),
+        (("?", "?", 0, "?"), FAST, 2.0),
     ],
 )
 def test_what_was_not_measured_takes_as_long_as_what_is_most_like_it(
-    work: tuple[str, str, str], server: str, seconds: float
+    work: Described, server: str, seconds: float
 ) -> None:
     assert Speeds(MEASURED).render(Work(*work), server) == pytest.approx(seconds)
 
 
 def test_a_load_is_what_a_render_takes_longer_with_it() -> None:
-    speeds = Speeds((*MEASURED, timed(("oil-1024", "portrait", "oil"), SLOW, None, 12.0)))
+    speeds = Speeds((*MEASURED, timed(("oil-1024", "portrait", 1024, "oil"), SLOW, None, 12.0)))
     assert (speeds.load("ink", FAST), speeds.load("ink", SLOW)) == (4.0, 6.0)
     assert speeds.load("oil", SLOW) == pytest.approx(10.0)  # beside renders of that workflow, of two seconds
     assert Speeds((timed(INK, FAST, 9.0, 8.0),)).load("ink", FAST) == 0.0
@@ -111,7 +111,7 @@ def test_a_server_that_passed_jobs_over_is_not_counted_on() -> None:
     assert seconds_left(Backlog(oil, (), {FAST: able}, MEASURED), STAY) == pytest.approx(7.0 + 30.0)
     assert seconds_left(Backlog(oil, (), {FAST: unable}, MEASURED), STAY) is None
     both = {FAST: unable, SLOW: WorkingServer("oil")}
-    assert seconds_left(Backlog(oil, (), both, MEASURED), STAY) == pytest.approx(30.0)
+    assert seconds_left(Backlog(oil, (), both, MEASURED), STAY) == pytest.approx(20.0)
     held = [Waiting(*OIL, 50, 1, 1, 1, after=0.0)]  # it could not be given to anyone then
     assert seconds_left(Backlog(held, (), {FAST: unable}, MEASURED), STAY) == pytest.approx(7.0 + 3.0)
 

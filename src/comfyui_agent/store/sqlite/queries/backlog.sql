@@ -18,7 +18,7 @@ WITH RECURSIVE heads(id, priority, needs) AS (
         ORDER BY coalesce(priority, -2147483649), coalesce(needs, ''), id LIMIT 1))
     LIMIT :most_groups)
 SELECT heads.priority, heads.needs, heads.id AS first, coalesce(workflow, heads.needs) AS workflow,
-    coalesce(model_set, heads.needs) AS model_set,
+    coalesce(model_set, heads.needs) AS model_set, coalesce(pixels, 0) AS pixels,
     (SELECT id FROM jobs INDEXED BY idx_jobs_sets
     WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
         AND coalesce(priority, -2147483649) = heads.priority AND coalesce(needs, '') = heads.needs
@@ -50,7 +50,7 @@ WITH RECURSIVE heads(id, priority, needs) AS (
         ORDER BY coalesce(priority, -2147483649), coalesce(needs, ''), id LIMIT 1))
     LIMIT :most_groups)
 SELECT heads.priority, heads.needs, heads.id AS first, coalesce(workflow, heads.needs) AS workflow,
-    coalesce(model_set, heads.needs) AS model_set,
+    coalesce(model_set, heads.needs) AS model_set, coalesce(pixels, 0) AS pixels,
     (SELECT id FROM jobs INDEXED BY idx_jobs_batch_next
     WHERE batch_id = :batch_id AND batch_id IS NOT NULL AND status = 'pending' AND hold IS NULL
         AND coalesce(priority, -2147483649) = heads.priority AND coalesce(needs, '') = heads.needs
@@ -66,7 +66,7 @@ FROM heads LEFT JOIN needs ON needs.key = heads.needs;
 -- Jobs that run by themselves later: after a backoff, or when it is their turn.
 SELECT coalesce(priority, -2147483649) AS priority, jobs.id AS first, jobs.id AS last, 1 AS jobs, batch_id,
     coalesce(needs, '') AS needs, coalesce(workflow, needs, '') AS workflow, coalesce(model_set, needs, '') AS model_set,
-    max(0.0, coalesce((julianday(next_attempt_at) - julianday('now')) * 86400.0, 0.0)) AS after
+    coalesce(pixels, 0) AS pixels, max(0.0, coalesce((julianday(next_attempt_at) - julianday('now')) * 86400.0, 0.0)) AS after
 FROM jobs INDEXED BY idx_jobs_held LEFT JOIN needs ON needs.key = jobs.needs
 WHERE status = 'pending' AND hold IN ('backoff', 'turn') AND reserved IS NULL LIMIT :most;
 
@@ -78,7 +78,7 @@ SELECT count(*) AS jobs FROM jobs INDEXED BY idx_jobs_held WHERE status = 'pendi
 SELECT attempts.server, batch_id, coalesce(is_load, 0) AS is_load, coalesce(jobs.needs, '') AS needs,
     jobs.id AS last_job, coalesce(priority, -2147483649) AS last_priority,
     coalesce(workflow, jobs.needs, '') AS workflow, coalesce(model_set, jobs.needs, '') AS model_set,
-    (julianday('now') - julianday(started_at)) * 86400.0 AS age
+    coalesce(pixels, 0) AS pixels, (julianday('now') - julianday(started_at)) * 86400.0 AS age
 FROM attempts INDEXED BY idx_attempts_at_server CROSS JOIN jobs ON jobs.id = attempts.job_id
     LEFT JOIN needs ON needs.key = jobs.needs
 WHERE outcome IS NULL AND attempts.server IS NOT NULL AND status = 'processing'
