@@ -140,8 +140,9 @@ class _Schedule:
     def __init__(self, backlog: Backlog, stay_seconds: float) -> None:
         self._servers, self._stay_seconds, self._speeds = backlog.servers, stay_seconds, Speeds(backlog.timings)
         parts: dict[Hashable, list[Waiting]] = defaultdict(list)
+        last = max((each.last for each in backlog.waiting if each.is_asked), default=0)
         for each in backlog.waiting:
-            parts[each.priority, each.model_set, each.is_asked].append(each)
+            parts[each.priority, each.model_set, each.is_asked, each.first > last].append(each)
         self._groups = [_Group(each) for each in parts.values()]
         self._sets = {name: server.model_set for name, server in backlog.servers.items()}
         self._free_at: dict[str, float] = defaultdict(float)

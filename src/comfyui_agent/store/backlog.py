@@ -41,10 +41,20 @@ def _waiting(session: Session, batch: Batch | None) -> list[Waiting]:
     if batch is not None:
         members = _groups(session, "members_by_needs", batch)
         own = {(each.priority, each.needs): each.jobs for each in members}
-        others = [
-            replace(each, is_asked=False, jobs=each.jobs - own.get((each.priority, each.needs), 0)) for each in found
-        ]
-        found = [*members, *(each for each in others if each.jobs > 0)]
+        last = max((each.last for each in members), default=0)
+        for each in found:
+            mine = own.get((each.priority, each.needs), 0)
+            keys = {"priority": each.priority, "needs": each.needs, "below": last + 1}
+            jobs, ahead = each.jobs - mine, session.value("count_before", **keys, most=COUNTED) - mine
+            if ahead + mine == COUNTED:
+                ahead = jobs * (min(last, each.last) - each.first) // max(1, each.last - each.first)
+            ahead = max(0, min(jobs, ahead))
+            if ahead > 0:
+                members.append(replace(each, is_asked=False, jobs=ahead, last=max(each.first, min(each.last, last))))
+            if jobs > ahead:
+                behind = max(each.first, min(each.last, last + 1))
+                members.append(replace(each, is_asked=False, jobs=jobs - ahead, first=behind))
+        found = members
     held = session.rows("held_jobs", most=HELD)
     return found + [
         record(Waiting, row, is_asked=batch is None or row["batch_id"] == batch.id, after=row["after"]) for row in held

@@ -62,6 +62,14 @@ SELECT heads.priority, heads.needs, heads.id AS first, coalesce(workflow, heads.
         LIMIT :most)) AS jobs
 FROM heads LEFT JOIN needs ON needs.key = heads.needs;
 
+-- name: count_before
+-- How many jobs of a priority and needs have a smaller id.
+SELECT count(*) AS jobs FROM (
+    SELECT 1 FROM jobs INDEXED BY idx_jobs_sets
+    WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
+        AND coalesce(priority, -2147483649) = :priority AND coalesce(needs, '') = :needs
+        AND id < :below LIMIT :most);
+
 -- name: held_jobs
 -- Jobs that run by themselves later: after a backoff, or when it is their turn.
 SELECT coalesce(priority, -2147483649) AS priority, jobs.id AS first, jobs.id AS last, 1 AS jobs, batch_id,
