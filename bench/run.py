@@ -27,6 +27,7 @@ import driving
 import dropping
 import filling
 import finishing
+import forecasting
 import holding
 import looking
 import pausing
@@ -49,6 +50,7 @@ ALONE: dict[str, Bench] = {
     "queueing": queueing.measure,
     "filling": filling.measure,
     "routing": routing.measure,
+    "forecasting": forecasting.measure,
     "simulating": lambda: asyncio.run(simulating.measure()),
     "dropping": lambda: dropping.measure_bulk() + dropping.measure_listing(),
     "looking": looking.measure,

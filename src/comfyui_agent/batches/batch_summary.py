@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from comfyui_agent.domain.batches import Batch
-from comfyui_agent.domain.pace import duration_of, rate_of
+from comfyui_agent.domain.pace import outlook, rate_of
 from comfyui_agent.domain.texts import attention
 
 
-def sentence(batch: Batch, per_second: float | None = None) -> str:
+def sentence(batch: Batch, per_second: float | None = None, seconds_left: float | None = None) -> str:
     text = f"{batch.done} of {batch.total} done"
     if batch.attention:
         text += f", {attention(batch.attention)}"
     left = batch.pending + batch.processing
     if per_second and left:
-        text += f", {rate_of(per_second)}, about {duration_of(left / per_second)} left"
+        text += f", {rate_of(per_second)}"
+    text += outlook(seconds_left)
     if batch.is_paused:
         text += ", paused"
     if batch.status.has_ended:

@@ -65,7 +65,7 @@ async def run(call: Invocation, until_idle: UntilIdle = False) -> int:
         async with (
             _summed_up(store, opening, call.as_json, monitor),
             page_beside(store, workspace),
-            shown(agent.bus, store, agent, as_json=call.as_json),
+            shown(agent.bus, store, workspace, agent, as_json=call.as_json),
         ):
             failures = await serve(agent, monitor, until_idle=until_idle)
         return _code_of(agent, failures)
@@ -102,7 +102,7 @@ async def monitor(
         following = asyncio.create_task(tail.follow())
         async with _summed_up(store, opening, call.as_json, monitor):
             try:
-                async with shown(bus, store, as_json=call.as_json):
+                async with shown(bus, store, workspace, as_json=call.as_json):
                     await monitor.run(until_idle=until_idle)
                     await tail.catch_up()
             finally:
@@ -128,7 +128,8 @@ async def execute(call: Invocation, until_idle: UntilIdle = False) -> int:
     """
     async with call.opened(create=True) as store, _agent(call.workspace, store) as agent:
         opening = f"Working off {call.workspace.database} with {_servers_of(agent)}. {STOPS}"
-        async with _summed_up(store, opening, call.as_json), shown(agent.bus, store, agent, as_json=call.as_json):
+        board = shown(agent.bus, store, call.workspace, agent, as_json=call.as_json)
+        async with _summed_up(store, opening, call.as_json), board:
             failures = await agent.run(until_idle=until_idle)
         return _code_of(agent, failures)
 
@@ -198,11 +199,13 @@ async def _sum_up(store: Store, as_json: bool, first_event: int, monitor: Monito
 
 
 @contextlib.asynccontextmanager
-async def shown(bus: Bus, store: Store, agent: Agent | None = None, *, as_json: bool = False) -> AsyncIterator[None]:
+async def shown(
+    bus: Bus, store: Store, workspace: Workspace, agent: Agent | None = None, *, as_json: bool = False
+) -> AsyncIterator[None]:
     """Show events: a board on a terminal, lines elsewhere. They go to stderr if stdout is for JSON."""
     from comfyui_agent.cli.queue_board import QueueBoard
 
-    board = QueueBoard(store, agent, err=as_json)
+    board = QueueBoard(store, workspace, agent, err=as_json)
     unsubscribe = bus.subscribe(board.show)
     with board.progress:
         counting = asyncio.create_task(board.count()) if board.progress.is_live else None

@@ -25,6 +25,7 @@ from comfyui_agent.engine.service import NOT_YET, take_back
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import working
 from comfyui_agent.usecases import batches as usecases
+from comfyui_agent.usecases.forecasts import Forecasts
 
 FAILURES_SHOWN = 20
 
@@ -75,13 +76,14 @@ async def show(call: Invocation, batch_id: BatchId) -> None:
     """
     async with call.opened() as store:
         found = await find_batch(store, batch_id)
+        left = await Forecasts(store, call.workspace).left(found)
         if call.as_json:
             jobs = [job.as_json() async for job in ops.batch_members(store, found.id, is_whole=True)]
-            print_json(found.as_json() | {"jobs": jobs})
+            print_json(found.as_json() | {"eta_seconds": left, "jobs": jobs})
             return
         made_by = await store.run(ops.token_name, found.created_by)
         needy = await store.run(ops.list_jobs, attention=True, batch_id=found.id, limit=FAILURES_SHOWN)
-    for label, value in _facts(found, made_by):
+    for label, value in _facts(found, made_by, left):
         typer.echo(one_line(f"{label:<12} {value}"))
     for job in needy:
         reason = (job.error_trace or job.failure_class or "").partition("\n")[0]
@@ -90,11 +92,11 @@ async def show(call: Invocation, batch_id: BatchId) -> None:
         typer.echo(f"… and {found.attention - len(needy):,} more: e3 queue ls --batch {found.id} --attention")
 
 
-def _facts(found: Batch, made_by: str | None) -> list[tuple[str, str]]:
+def _facts(found: Batch, made_by: str | None, left: float | None) -> list[tuple[str, str]]:
     axes = found.metadata.get("axes")
     facts = [
         ("batch", f"{found.id} ({found.kind}" + (f", {found.name})" if found.name not in found.id else ")")),
-        ("state", f"{BATCH_MARKS[found.status]} {found.status}: {sentence(found)}"),
+        ("state", f"{BATCH_MARKS[found.status]} {found.status}: {sentence(found, seconds_left=left)}"),
         ("generation", str(found.generation) if found.generation > 1 else ""),
         ("created", found.created_at),
         ("made by", describe_maker(found.created_by, made_by)),

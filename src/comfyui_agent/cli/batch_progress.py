@@ -23,6 +23,7 @@ from comfyui_agent.engine.live_runs import read_live, want_previews
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import is_attended
 from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.forecasts import Forecasts
 
 if TYPE_CHECKING:
     from comfyui_agent.engine.agent import Agent
@@ -119,6 +120,7 @@ class _BatchView:
     def __init__(self, store: Store, workspace: Workspace, batch_id: str, *, err: bool) -> None:
         self._store = store
         self._locks = workspace.locks
+        self._forecasts = Forecasts(store, workspace)
         self._batch_id = batch_id
         self._after = 0
         self._said = ""
@@ -135,8 +137,10 @@ class _BatchView:
         if self.progress.is_live:
             await self._update(batch, lost)
             return
-        text = sentence(batch) + lost
-        if text != self._said and (not self._said or batch.status.has_ended):
+        if self._said and not batch.status.has_ended:
+            return
+        text = sentence(batch, seconds_left=await self._forecasts.left(batch)) + lost
+        if text != self._said:
             self.progress.say(f"{batch.id}: {text}")
             self._said = text
 
@@ -153,7 +157,8 @@ class _BatchView:
     async def _update(self, batch: Batch, lost: str) -> None:
         await asyncio.to_thread(want_previews, self._locks)
         runs = [run for run in await asyncio.to_thread(read_live, self._locks) if run.batch_id == self._batch_id]
-        text = f"  {sentence(batch, self._pace.per_second(time.monotonic()))}{lost}"
+        left = await self._forecasts.left(batch)
+        text = f"  {sentence(batch, self._pace.per_second(time.monotonic()), left)}{lost}"
         share = batch.ended / batch.total if batch.total else 0.0
         self._status = Status(text, share, rows=[run_row(run, self.progress.width) for run in runs[:MOST_ROWS]])
         if batch.status.has_ended and not batch.is_grid_due:

@@ -25,6 +25,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.store import operations as ops
 from comfyui_agent.usecases import books as usecases
+from comfyui_agent.usecases.forecasts import Forecasts
 from comfyui_agent.usecases.intake import Intake
 
 BookId = Annotated[str, typer.Argument(metavar="ID", help="The id of a book.", autocompletion=book_names)]
@@ -81,10 +82,11 @@ async def show(call: Invocation, book_id: BookId) -> None:
         found = await find_batch(store, book_id, BatchKind.BOOK)
         pages = [job async for job in ops.batch_members(store, found.id, is_whole=call.as_json)]
         rows = await store.run(ops.book_pages, found.id) if call.as_json else []
+        left = await Forecasts(store, call.workspace).left(found)
     if call.as_json:
-        print_json(found.as_json() | {"pages": rows, "jobs": [job.as_json() for job in pages]})
+        print_json(found.as_json() | {"eta_seconds": left, "pages": rows, "jobs": [job.as_json() for job in pages]})
         return
-    typer.echo(one_line(f"{BATCH_MARKS[found.status]} {found.id}  {found.name}: {sentence(found)}"))
+    typer.echo(one_line(f"{BATCH_MARKS[found.status]} {found.id}  {found.name}: {sentence(found, seconds_left=left)}"))
     for job in pages:
         detail = (job.error_trace or "").partition("\n")[0]
         if job.status is JobStatus.DONE:

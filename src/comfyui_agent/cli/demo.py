@@ -151,7 +151,7 @@ async def _files(workspace: Workspace, store: Store, folder: Path) -> list[Job]:
     agent, monitor = make_agent(store, workspace), Monitor(store, workspace)
     for file in files:
         shutil.copyfile(file, workspace.processing / file.parent.name / file.name)
-    async with shown(agent.bus, store, agent):
+    async with shown(agent.bus, store, workspace, agent):
         await serve(agent, monitor, until_idle=True)
     return sorted(await store.run(ops.list_jobs, limit=100), key=lambda row: row.config_name)
 

@@ -20,11 +20,13 @@ from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.badges import BADGES, badge_of
 from comfyui_agent.domain.jobs import Attempt, Job
+from comfyui_agent.domain.pace import outlook
 from comfyui_agent.domain.sent_prompt import Sending, describe
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention as needing_attention
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.store import operations as ops
+from comfyui_agent.usecases.forecasts import Forecasts
 
 LONGEST_VALUE = 400
 AWAY = "waits for its server, which does not answer"
@@ -70,6 +72,7 @@ async def ls(
         jobs = await store.run(ops.list_jobs, status=status, batch_id=batch, attention=attention, limit=limit)
         counts = await store.run(ops.count_jobs)
         lost = await store.run(ops.lost_servers, batch)
+        left = None if call.as_json or counts.is_idle else await Forecasts(store, call.workspace).left()
     if call.as_json:
         print_json([job.as_json() for job in jobs])
         return
@@ -81,7 +84,7 @@ async def ls(
             typer.echo("  ".join(_cells(job, away)))
     lost_jobs = "".join(f", {each.words}" for each in lost)
     waiting = f"{counts.pending} pending{lost_jobs}, {counts.processing} rendering"
-    typer.echo(f"{waiting}, {counts.done} done, {needing_attention(counts.attention)}")
+    typer.echo(f"{waiting}, {counts.done} done, {needing_attention(counts.attention)}{outlook(left)}")
     if not counts.is_idle:
         call.warn_if_unattended()
 

@@ -10,8 +10,9 @@ from rich.text import Text
 
 from comfyui_agent.cli.output import one_line
 from comfyui_agent.cli.progress import ProgressView, Status, bar
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.pace import Pace, duration_of, rate_of
+from comfyui_agent.domain.pace import Pace, outlook, rate_of
 from comfyui_agent.domain.texts import attention
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.live_files import live_run
@@ -20,6 +21,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.records import Counts
 from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.forecasts import Forecasts
 
 MARKS = {
     EventName.JOB_SUBMITTED: ("○", "Pending"),
@@ -71,9 +73,11 @@ def event_line(event: Event) -> str:
 class QueueBoard:
     """Events as lines. On a terminal, below them, a sentence on the queue and a row for each run at work."""
 
-    def __init__(self, store: Store, agent: Agent | None, *, err: bool) -> None:
+    def __init__(self, store: Store, workspace: Workspace, agent: Agent | None, *, err: bool) -> None:
         self._store = store
+        self._forecasts = Forecasts(store, workspace)
         self._agent = agent
+        self._seconds_left: float | None = None
         self._before: Counts | None = None
         self._counts: Counts | None = None
         self._pace = Pace()
@@ -85,6 +89,7 @@ class QueueBoard:
             with contextlib.suppress(StoreError):
                 self._counts = await self._store.run(ops.count_jobs)
                 self._before = self._before or self._counts
+                self._seconds_left = await self._forecasts.left() if self.progress.is_live else None
             await asyncio.sleep(REFRESH)
 
     def show(self, event: Event) -> None:
@@ -111,9 +116,9 @@ class QueueBoard:
 
     def _outlook(self, left: int) -> str:
         per_second = self._pace.per_second(time.monotonic())
-        if not per_second or not left:
+        if not left:
             return ""
-        return f", {rate_of(per_second)}, about {duration_of(left / per_second)} left"
+        return (f", {rate_of(per_second)}" if per_second else "") + outlook(self._seconds_left)
 
     def _servers(self) -> str:
         if self._agent is None:

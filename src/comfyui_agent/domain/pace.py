@@ -42,3 +42,8 @@ def duration_of(seconds: float) -> str:
     if hours < 48:
         return f"{hours} h {minutes} min"
     return f"{hours // 24} d {hours % 24} h"
+
+
+def outlook(seconds_left: float | None) -> str:
+    """What a sentence about work ends with, such as `, about 12 min left`. Empty if nobody knows."""
+    return "" if seconds_left is None else f", about {duration_of(seconds_left)} left"

@@ -11,6 +11,7 @@ from comfyui_agent.engine.live_runs import want_previews
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.forecasts import Forecasts
 from comfyui_agent.usecases.whereabouts import Whereabouts, find_whereabouts
 from comfyui_agent.web.access import Gate
 from comfyui_agent.web.event_feed import EventFeed
@@ -36,6 +37,7 @@ class Context:
         self.lock = lock
         self.gate = Gate(store, ui, serves_loopback=serves_loopback)
         self.fleet = FleetView(store, workspace)
+        self.forecasts = Forecasts(store, workspace)
         self.outputs = Outputs(workspace)
         self.metrics = Metrics(store, self.fleet)
         self.event_feed = EventFeed(store, self.metrics.counters.count, partial(want_previews, workspace.locks))

@@ -132,7 +132,7 @@ def test_showing_one_adds_its_jobs_as_rows_in_their_order(gallery: AgentWorkspac
 
 
 def test_showing_one_has_the_keys_that_scripts_rely_on(gallery: AgentWorkspace) -> None:
-    assert list(document(batch(gallery, "show", "gallery", "--json"))) == [*KEYS, "jobs"]
+    assert list(document(batch(gallery, "show", "gallery", "--json"))) == [*KEYS, "eta_seconds", "jobs"]
 
 
 def test_showing_one_to_people_tells_its_axes_its_grid_and_what_needs_attention(night: AgentWorkspace) -> None:

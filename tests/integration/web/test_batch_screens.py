@@ -21,6 +21,7 @@ from comfyui_agent.domain.tokens import Role, Token
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.forecasts import Forecasts
 from comfyui_agent.web.access import Caller
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.html import render_fragment, render_page
@@ -117,7 +118,8 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     store = database.open()
     workspace = Workspace(tmp_path, Settings())
     fleet = Fleet()
-    context = SimpleNamespace(store=store, workspace=workspace, fleet=fleet, outputs=Outputs(workspace))
+    forecasts, outputs = Forecasts(store, workspace), Outputs(workspace)
+    context = SimpleNamespace(store=store, workspace=workspace, fleet=fleet, forecasts=forecasts, outputs=outputs)
     yield House(store, fleet, cast("Context", context))
     await database.close()
 

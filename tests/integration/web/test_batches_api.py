@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from support.pictures import opened, png
 from support.store_batches import queue
 from support.stores import wish
 from support.web import Served, check_problem
+from support.workspaces import call_e3
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -260,3 +263,19 @@ async def test_the_kind_of_batches_can_be_asked_for(house: Served) -> None:
     found = (await house.get("/api/v1/batches?kind=files")).value["batches"]
     assert [each["id"] for each in found] == ["letters_1"]
     check_problem(await house.get("/api/v1/batches?kind=letters"), 422)
+
+
+async def test_one_that_goes_on_says_how_long_it_takes_by_what_was_measured(house: Served) -> None:
+    made = await swept(house, name="foretold")
+    for _ in range(2):  # the first one had to load
+        (leased,) = await house.lease(1, made["id"])
+        await house.finish(leased, png((0, 0, 0)))
+    await house.lease(1, made["id"])
+    shown = f"/api/v1/batches/{made['id']}"
+    assert 3 * 1.5 <= (await house.get(shown)).value["eta_seconds"] <= 4 * 1.5
+    assert "eta_seconds" in (await house.get("/api/v1/status")).value
+    listed = (await asyncio.to_thread(call_e3, "batch", "show", made["id"], "-C", str(house.workspace.root))).stdout
+    assert re.search(r"2 of 6 done, about [56] s left$", listed, re.MULTILINE), listed
+    await house.post(f"{shown}/pause")
+    assert (await house.get(shown)).value["eta_seconds"] is None
+    await house.post(f"{shown}/cancel")

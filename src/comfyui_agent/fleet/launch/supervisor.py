@@ -187,7 +187,7 @@ class Supervisor:
 
     def failure(self, card: str) -> str:
         """Why a wanted process of a card was given up; empty if none was."""
-        states = [self._folders[slot.name].state() for slot in self.slots if slot.card == card]
+        states = [self._known(slot) for slot in self.slots if slot.card == card]
         given_up = (state for state in states if state.is_wanted and state.status is Status.FAILED)
         return next((state.reason for state in given_up), "")
 
@@ -200,7 +200,7 @@ class Supervisor:
         only one is left."""
         if self.processes(card) <= 1:
             return None
-        failed = [slot for slot in self.slots if self._folders[slot.name].state().status is Status.FAILED]
+        failed = [slot for slot in self.slots if self._known(slot).status is Status.FAILED]
         return await self._tune([*failed, *self.slots[::-1]], card, spare=True)
 
     async def _tune(self, slots: Sequence[Slot], card: str, *, spare: bool) -> str | None:

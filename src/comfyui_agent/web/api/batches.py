@@ -180,6 +180,7 @@ async def show(context: Here, _: User, batch: NamedBatch) -> Any:
     members = JobFilter(batch_id=batch.id)
     page = await context.store.run(ops.job_page, members, None, MOST_WITH_JOBS, most_bytes=MOST_BYTES)
     shown = shown_batch(batch) | await maker_of(context, batch) | {"axes": batch.metadata.get("axes")}
+    shown["eta_seconds"] = await context.forecasts.left(batch)
     return await RENDERING.run(
         lambda: JsonAnswer(shown | {"jobs": None if page.cursor else list(map(listed, page.jobs))})
     )

@@ -104,7 +104,7 @@ async def _shown(context: Context, book: Batch, after: int = 0) -> dict[str, Any
     pages = await context.store.run(
         ops.book_pages, book.id, after=after or -math.inf, until=last, most_bytes=MOST_BYTES
     )
-    shown = shown_batch(book) | await maker_of(context, book)
+    shown = shown_batch(book) | await maker_of(context, book) | {"eta_seconds": await context.forecasts.left(book)}
     return shown | {"pages": pages, "next": last if book.total > last else None}
 
 

@@ -49,8 +49,10 @@ async def status(context: Here, _: User) -> Any:
     found = await context.store.run(ops.read_overview)
     agents = await context.fleet.agents()
     reports = await context.fleet.reports()
+    left = await context.forecasts.left()
     return fields_of(StatusShown, found) | {
-        "sentence": queue_sentence(found, reports, agents),
+        "sentence": queue_sentence(found, reports, agents, left),
+        "eta_seconds": left,
         "counts": fields_of(CountsShown, found.counts),
         "images_per_minute": found.per_minute,
         "agents": agents,

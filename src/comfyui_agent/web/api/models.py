@@ -35,6 +35,9 @@ class BatchShown(BaseModel):
     created_by: int | None = Field(description="The id of the token that made it; null: the command line.")
 
 
+ETA = "Seconds until all of it is done, by what was measured; null: nobody knows."
+
+
 class BatchMade(BatchShown):
     warnings: list[str]
 
@@ -43,6 +46,7 @@ class BatchWhole(BatchShown):
     """With its jobs, where they are at most a thousand and not too large for one answer; else see its results."""
 
     created_by_name: str | None
+    eta_seconds: float | None = Field(description=ETA)
     axes: Any
     jobs: list[JobListed] | None
 
@@ -101,6 +105,7 @@ class PageRow(BaseModel):
 
 class BookShown(BatchShown):
     created_by_name: str | None
+    eta_seconds: float | None = Field(description=ETA)
     pages: list[PageRow] = Field(description="At most 1,000. Failures and metadata that are too long are shortened.")
     next: int | None = Field(description="The number to ask for pages after; null at the end.")
 
@@ -223,6 +228,7 @@ class StatusShown(BaseModel):
     done_last_hour: int
     failed_last_hour: int
     images_per_minute: float
+    eta_seconds: float | None = Field(description=ETA)
     queue_age_seconds: float | None
     agents: int
     version: str

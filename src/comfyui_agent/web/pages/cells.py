@@ -98,8 +98,9 @@ async def stands(view: View, batch: Batch) -> str:
         remedy = "run e3 burst again" if batch.kind is BatchKind.BURST else "start one with e3 run"
         return f"{sentence(batch)}. No agent works here: {remedy}."
     pace = await pace_of(view.context.store, batch)
-    text = sentence(batch, pace)
-    if pace and servers:
+    left_seconds = await view.context.forecasts.left(batch)
+    text = sentence(batch, pace, left_seconds)
+    if left_seconds and servers:
         text += f" on {counted(len(servers), 'server')}"
     elif not pace and batch.processing:
         text += f", {batch.processing} rendering"

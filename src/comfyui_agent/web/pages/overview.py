@@ -9,7 +9,7 @@ from typing import Any
 
 from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.pace import duration_of
+from comfyui_agent.domain.pace import outlook
 from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
@@ -48,7 +48,7 @@ async def build(view: View) -> Screen:
         Fragment("overview-pace", {"found": found, "pace": pace}),
         Fragment("overview-results", results, (_key(found.done), found.counts.done)),
     )
-    summary = queue_sentence(found, reports, agents)
+    summary = queue_sentence(found, reports, agents, await view.context.forecasts.left())
     return Screen("overview.html", "Overview", summary, fragments, section="overview")
 
 
@@ -72,16 +72,18 @@ def _pace(found: Overview, target: float) -> dict[str, Any]:
     }
 
 
-def queue_sentence(found: Overview, reports: Sequence[ServerReport], agents: int) -> str:
+def queue_sentence(
+    found: Overview, reports: Sequence[ServerReport], agents: int, seconds_left: float | None = None
+) -> str:
     """How much is done, what needs attention, and how long the rest takes."""
     counts = found.counts
     if not counts.total:
         return "Nothing is queued yet."
     needy = f", {attention(counts.attention)}" if counts.attention else ""
-    return f"{counts.done:,} of {counts.total:,} done{needy}{_outlook(found, reports, agents)}."
+    return f"{counts.done:,} of {counts.total:,} done{needy}{_outlook(found, reports, agents, seconds_left)}."
 
 
-def _outlook(found: Overview, reports: Sequence[ServerReport], agents: int) -> str:
+def _outlook(found: Overview, reports: Sequence[ServerReport], agents: int, seconds_left: float | None) -> str:
     kept = f", {found.kept:,}{' or more' if found.kept == KEPT_COUNTED else ''} paused" if found.kept else ""
     left = max(0, found.counts.pending + found.counts.processing - found.kept)
     if not left:
@@ -94,9 +96,7 @@ def _outlook(found: Overview, reports: Sequence[ServerReport], agents: int) -> s
         return f"{kept}, {left:,} wait for a server{f' ({gone})' if gone else ''}"
     kept += "".join(f", {lost.words}" for lost in found.lost)
     servers = f" on {counted(working, 'server')}" if working else ""
-    if not found.per_minute:
-        return f"{kept}, {left:,} to come{servers}"
-    return f"{kept}, about {duration_of(left / found.per_minute * 60)} left{servers}"
+    return f"{kept}{outlook(seconds_left) or f', {left:,} to come'}{servers}"
 
 
 def has_agent(found: Overview, agents: int) -> bool:

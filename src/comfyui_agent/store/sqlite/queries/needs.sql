@@ -37,7 +37,7 @@ ON CONFLICT (needs, server) DO UPDATE SET
         cold_seconds + 0.3 * (excluded.cold_seconds - cold_seconds), excluded.cold_seconds, cold_seconds);
 
 -- name: timings
-SELECT timings.needs, server, runs, seconds, loads, cold_seconds, model_set
+SELECT timings.needs, server, runs, seconds, loads, cold_seconds, workflow, pixels, model_set
 FROM timings JOIN needs ON needs.key = timings.needs;
 
 -- name: renders_at
