@@ -21,7 +21,7 @@ from comfyui_agent.fleet.launch.state import SlotFolder, SlotState
 from comfyui_agent.store.needs import LoadedSet
 from comfyui_agent.store.overview import Gauges
 from comfyui_agent.store.records import Counts
-from comfyui_agent.usecases.processes import ProcessReport
+from comfyui_agent.usecases.servers import ProcessReport
 from comfyui_agent.web.metrics import Metrics
 from support.stores import ScriptedStore
 

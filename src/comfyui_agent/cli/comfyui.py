@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,18 +15,15 @@ from comfyui_agent.cli.output import fail, one_line, print_json, warn
 from comfyui_agent.cli.progress import ProgressView
 from comfyui_agent.cli.progress import Status as Shown
 from comfyui_agent.clock import SYSTEM_CLOCK
-from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.limits import Limits
-from comfyui_agent.fleet.fleet import PROBE, Fleet
+from comfyui_agent.fleet.fleet import PROBE, Fleet, connect_over_http
 from comfyui_agent.fleet.launch.lifecycle import LaunchLimits
-from comfyui_agent.fleet.launch.plan import Slot
+from comfyui_agent.fleet.launch.plan import NO_CARD, Slot, slots_here
 from comfyui_agent.fleet.launch.process import is_outdated, plain
-from comfyui_agent.fleet.launch.state import SlotFolder, SlotState, Status, slot_folders
-from comfyui_agent.fleet.launch.supervisor import NO_CARD, Supervisor, slots_here
-from comfyui_agent.fleet.server import Connection
+from comfyui_agent.fleet.launch.state import SlotState, Status, slot_folders
+from comfyui_agent.fleet.launch.supervisor import Supervisor
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.agent_lock import working
-from comfyui_agent.usecases.processes import ProcessChange, ProcessReport, change_process, report_of
+from comfyui_agent.usecases.servers import ProcessChange, ProcessReport, change_process, report_of
 
 LOOK_SECONDS = 0.25
 FOLLOW_SECONDS = 0.3
@@ -51,11 +48,8 @@ async def up(call: Invocation, names: Names = None) -> int:
 
     e3 comfyui up
         All of comfyui.launch. e3 run does the same, and keeps them running.
-
-    e3 comfyui up gpu1-1
-        One of them.
     """
-    return await _bring_about(call, names, ProcessChange.UP, lambda state: state.status is Status.UP)
+    return await _change(call, names, ProcessChange.UP)
 
 
 @workspace_command(app, until_signal=True)
@@ -66,13 +60,10 @@ async def down(call: Invocation, names: Names = None, now: Now = False) -> int:
 
     [bold]Examples[/bold]
 
-    e3 comfyui down
-        All of them, once their running prompts have ended.
-
     e3 comfyui down gpu0-2 --now
         One of them at once; its job is rendered again elsewhere, uncharged.
     """
-    code = await _bring_about(call, names, ProcessChange.STOP, lambda state: state.status is Status.STOPPED, hurry=now)
+    code = await _change(call, names, ProcessChange.STOP, hurry=now)
     if not call.as_json:
         typer.echo("Agents leave them down until: e3 comfyui up")
     return code
@@ -86,15 +77,8 @@ async def restart(call: Invocation, names: Names = None, now: Now = False) -> in
 
     e3 comfyui restart gpu0-1
         After an update of its custom nodes.
-
-    e3 comfyui restart --now
-        All of them, whatever they render.
     """
-
-    def is_back(state: SlotState) -> bool:
-        return state.status is Status.UP and not state.restart
-
-    return await _bring_about(call, names, ProcessChange.RESTART, is_back, hurry=now)
+    return await _change(call, names, ProcessChange.RESTART, hurry=now)
 
 
 @workspace_command(app)
@@ -103,18 +87,15 @@ async def status(call: Invocation, names: Names = None) -> None:
 
     [bold]Examples[/bold]
 
-    e3 comfyui status
-        All of them.
-
     e3 comfyui status --json
         For a script.
     """
     slots = _slots(call, names)
-    call.show_list([report_of(_folder(call, slot)) for slot in slots], _line, NONE)
+    call.show_list([report_of(slot.folder(call.workspace)) for slot in slots], _line, NONE)
     if not call.as_json:
         call.warn_if_unattended()
     for slot in slots:
-        if is_outdated(slot, _folder(call, slot), call.workspace.root):
+        if is_outdated(slot, slot.folder(call.workspace), call.workspace.root):
             warn(f"{slot.name} was started with other settings: e3 comfyui restart {slot.name}")
 
 
@@ -129,25 +110,25 @@ async def logs(
 
     [bold]Examples[/bold]
 
-    e3 comfyui logs gpu0-1
-        The last 50 lines.
-
     e3 comfyui logs gpu0-1 -n 500 -f
-        More of them, and what comes.
+        The last 500 lines, and what comes.
     """
     (slot,) = _slots(call, [name])
-    path = _folder(call, slot).path / "log.txt"
+    path = slot.folder(call.workspace).path / "log.txt"
     try:
         found, position = _lines(path, max(0, path.stat().st_size - MOST_BYTES))
+        found = found[-lines:]
         if call.as_json:
-            print_json(found[-lines:])
+            print_json(found)
             return
-        _print(found[-lines:])
-        while follow:
+        while True:
+            for line in found:
+                typer.echo(one_line(line))
+            if not follow:
+                return
             await asyncio.sleep(FOLLOW_SECONDS)
             # A shorter one was put away and begun anew.
             found, position = _lines(path, position if path.stat().st_size >= position else 0)
-            _print(found)
     except OSError as error:
         fail(f"{path} cannot be read: {error.strerror}; e3 comfyui up starts the process")
 
@@ -159,11 +140,6 @@ def _lines(path: Path, position: int) -> tuple[list[str], int]:
     return plain(data).splitlines(), position + len(data)
 
 
-def _print(lines: Sequence[str]) -> None:
-    for line in lines:
-        typer.echo(one_line(line))
-
-
 def _line(report: ProcessReport) -> str:
     state = report.state
     line = f"{report.folder.name:<8}  {state.status:<8}  {state.url or '-'}"
@@ -172,10 +148,6 @@ def _line(report: ProcessReport) -> str:
     line += f"  restarted {state.restarts} times" if state.restarts else ""
     line += "  down until e3 comfyui up" if not state.wanted else "  spare" if state.spare else ""
     return f"{line}  {state.reason}" if state.reason else line
-
-
-def _folder(call: Invocation, slot: Slot) -> SlotFolder:
-    return SlotFolder(call.workspace.processes / slot.name)
 
 
 def _slots(call: Invocation, names: Sequence[str] | None) -> list[Slot]:
@@ -193,38 +165,25 @@ def _slots(call: Invocation, names: Sequence[str] | None) -> list[Slot]:
     return [found[name] for name in dict.fromkeys(names or found)]
 
 
-async def _bring_about(
-    call: Invocation,
-    names: Sequence[str] | None,
-    change: ProcessChange,
-    is_reached: Callable[[SlotState], bool],
-    *,
-    hurry: bool = False,
-) -> int:
-    """Ask for something, see to it, and tell what happens meanwhile. The exit code is 1 if a process was given up."""
-    # What is not in the settings any more cannot be started.
-    slots = [slot for slot in _slots(call, names) if slot.launch or change is ProcessChange.STOP]
-
-    def connect(url: str) -> Connection:
-        client, probe = (ComfyClient(url, limits=PROBE, listen=False) for _ in range(2))
-        return Connection(str(client.address), client, probe)
-
-    fleet, shown = Fleet((), connect, Limits(), SYSTEM_CLOCK), dict[str, str]()
+async def _change(call: Invocation, names: Names, change: ProcessChange, *, hurry: bool = False) -> int:
+    """Ask for a change, see to it, and show what happens meanwhile. The exit code is 1 if a process was given up."""
+    is_stop, shown = change is ProcessChange.STOP, dict[str, str]()
+    # What is not in the settings any more can only be stopped.
+    slots = [slot for slot in _slots(call, names) if slot.launch or is_stop]
+    fleet = Fleet((), connect_over_http("", PROBE, SYSTEM_CLOCK, listen=False), Limits())
     limits = LaunchLimits(silent_seconds=call.workspace.settings.comfyui.failover_seconds, look_seconds=LOOK_SECONDS)
     view = ProgressView(lambda: Shown("  ".join(f"{name}: {text}" for name, text in shown.items())), err=call.as_json)
+
+    def is_over(state: SlotState) -> bool:
+        is_reached = state.status is Status.STOPPED if is_stop else state.status is Status.UP and not state.restart
+        return is_reached or state.spare or state.status is Status.FAILED
+
     async with call.opened(create=True) as store:
         supervisor = Supervisor(
-            slots,
-            call.workspace,
-            fleet,
-            store,
-            SYSTEM_CLOCK,
-            lambda event: store.run(ops.add_event, event),
-            limits,
-            is_attended=lambda: bool(working(call.workspace.locks)),
+            slots, call.workspace, fleet, store, SYSTEM_CLOCK, lambda event: store.run(ops.add_event, event), limits
         )
         for slot in slots:
-            await change_process(store, call.actor, _folder(call, slot), slot.url, change, hurry=hurry)
+            await change_process(store, call.actor, slot.folder(call.workspace), slot.url, change, hurry=hurry)
         try:
             with view:
                 while True:
@@ -234,11 +193,11 @@ async def _bring_about(
                         if shown.get(name) != text:
                             view.say(f"{name}: {text}")
                         shown[name] = text
-                    if all(is_reached(each) or each.spare or each.status is Status.FAILED for each in states.values()):
+                    if all(map(is_over, states.values())):
                         break
                     await supervisor.pause()
         finally:
             await fleet.stop()
     if call.as_json:
-        print_json([report_of(_folder(call, slot)).as_json() for slot in slots])
+        print_json([report_of(slot.folder(call.workspace)).as_json() for slot in slots])
     return 1 if any(state.status is Status.FAILED for state in states.values()) else 0

@@ -38,8 +38,9 @@ from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
 from comfyui_agent.fleet.fleet import Connect, Fleet, connect_over_http
 from comfyui_agent.fleet.launch.lifecycle import LaunchLimits
+from comfyui_agent.fleet.launch.plan import NO_CARD, slots_here
 from comfyui_agent.fleet.launch.state import server_urls
-from comfyui_agent.fleet.launch.supervisor import NO_CARD, Supervisor, slots_here
+from comfyui_agent.fleet.launch.supervisor import Supervisor
 from comfyui_agent.fleet.routing import Routing
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store

@@ -26,11 +26,11 @@ BREATH = 0.05
 Connect = Callable[[str], Connection]
 
 
-def connect_over_http(client_id: str, limits: Limits, clock: Clock) -> Connect:
+def connect_over_http(client_id: str, limits: Limits, clock: Clock, *, listen: bool = True) -> Connect:
     """Connections to real servers."""
 
     def connect(url: str) -> Connection:
-        client = ComfyClient(url, client_id=client_id, limits=limits, clock=clock)
+        client = ComfyClient(url, client_id=client_id, limits=limits, listen=listen, clock=clock)
         return Connection(str(client.address), client, ComfyClient(url, limits=PROBE, listen=False))
 
     return connect

@@ -21,9 +21,9 @@ from comfyui_agent.engine.agent import UNHURRIED_SECONDS
 from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.engine.intake.input_files import InputFiles
 from comfyui_agent.fleet.launch import process
-from comfyui_agent.fleet.launch.plan import CPU
+from comfyui_agent.fleet.launch.plan import CPU, slots_here
 from comfyui_agent.fleet.launch.state import slot_folders
-from comfyui_agent.fleet.launch.supervisor import Supervisor, slots_here
+from comfyui_agent.fleet.launch.supervisor import Supervisor
 from comfyui_agent.fleet.launch.tuning import Tuning
 from comfyui_agent.lab.payloads import Payload
 from comfyui_agent.store import operations as ops

@@ -1,10 +1,10 @@
-"""Taking a server out of work, and putting it back."""
+"""Servers: how they are used, taking one out of work and back, and the processes of those that E3 launches."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -15,7 +15,10 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.domain.texts import listed
 from comfyui_agent.engine.server_reports import ServerReport, look_at
-from comfyui_agent.fleet.launch.state import server_urls
+from comfyui_agent.engine.tuner import read_tunings
+from comfyui_agent.fleet.launch.process import is_running
+from comfyui_agent.fleet.launch.state import SlotFolder, SlotState, server_urls, slot_folders
+from comfyui_agent.pools import PROCESSES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.needs import LoadedSet
 from comfyui_agent.store.store import Store
@@ -125,3 +128,60 @@ async def change_server(store: Store, actor: Actor, url: str, change: ServerChan
             await store.run(ops.resume_server, url)
     await actor.audit(store, change.value, server=url)
     return ChangedServer(url, state)
+
+
+class ProcessChange(Enum):
+    UP = EventName.AUDIT_SERVER_UP
+    STOP = EventName.AUDIT_SERVER_STOP
+    RESTART = EventName.AUDIT_SERVER_RESTART
+
+    def on(self, state: SlotState) -> SlotState:
+        """What it means for a slot."""
+        if self is ProcessChange.STOP:
+            return replace(state, wanted=False)
+        return replace(state.asked_to_run(), restart=state.restart or self is ProcessChange.RESTART)
+
+
+@dataclass(frozen=True)
+class ProcessReport:
+    """A slot and its process."""
+
+    folder: SlotFolder
+    state: SlotState
+    pid: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys that scripts rely on."""
+        state = self.state
+        tuning = read_tunings(self.folder.path.parent).get(state.card)
+        return {
+            "slot": self.folder.name,
+            "url": state.url,
+            "status": state.status.value,
+            "pid": self.pid,
+            "gpu": state.card,
+            "restarts": state.restarts,
+            "since": state.at or None,
+            "reason": state.reason or None,
+            "wanted": state.wanted,
+            "tuning": tuning and {key: tuning[key] for key in ("processes", "per_minute", "decision", "is_settled")},
+        }
+
+
+def report_of(folder: SlotFolder) -> ProcessReport:
+    return ProcessReport(folder, folder.state(), folder.pid if is_running(folder) else None)
+
+
+def processes_by_url(workspace: Workspace) -> dict[str, ProcessReport]:
+    """The processes of a workspace, by the address of their server."""
+    if not workspace.settings.comfyui.launch:
+        return {}
+    return {report.state.url: report for report in map(report_of, slot_folders(workspace))}
+
+
+async def change_process(
+    store: Store, actor: Actor, folder: SlotFolder, url: str, change: ProcessChange, *, hurry: bool = False
+) -> None:
+    """Note what is asked for. Whoever supervises the slot does it: an agent, or a command that waits for it."""
+    await PROCESSES.run(folder.change, lambda state: replace(change.on(state), hurry=hurry))
+    await actor.audit(store, change.value, server=url)

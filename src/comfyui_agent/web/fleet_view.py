@@ -19,8 +19,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import PART, living
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
-from comfyui_agent.usecases.processes import ProcessReport, processes_by_url
-from comfyui_agent.usecases.servers import known_servers
+from comfyui_agent.usecases.servers import ProcessReport, known_servers, processes_by_url
 
 log = logging.getLogger(__name__)
 

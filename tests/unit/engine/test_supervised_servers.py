@@ -17,7 +17,7 @@ from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.fleet.launch.lifecycle import LaunchLimits
 from comfyui_agent.fleet.launch.state import SlotFolder, SlotState, Status
 from comfyui_agent.store import operations as ops
-from comfyui_agent.usecases.processes import ProcessChange
+from comfyui_agent.usecases.servers import ProcessChange
 from support.agents import wait_until
 from support.engine import FakeComfy, Room
 from support.launching import comfyui_folder, end_all, launch_section, related, signal_slot, slots_in, starts_of

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from comfyui_agent.config.settings import Launch
+from comfyui_agent.fleet.launch.lifecycle import LaunchLimits
 from comfyui_agent.fleet.launch.plan import plan_slots
 from comfyui_agent.fleet.launch.state import SlotFolder, Status
 from comfyui_agent.fleet.launch.supervisor import Supervisor
@@ -26,7 +27,7 @@ def supervisor(tmp_path: Path) -> Supervisor:
 
     for slot in slots:
         SlotFolder(room.workspace.processes / slot.name).prepare()
-    return Supervisor(slots, room.workspace, None, room.store, room.clock, note)  # type: ignore[arg-type]
+    return Supervisor(slots, room.workspace, None, room.store, room.clock, note, LaunchLimits())  # type: ignore[arg-type]
 
 
 async def test_processes_come_in_order_and_the_last_one_goes_first(supervisor: Supervisor) -> None:

@@ -6,6 +6,7 @@ held for exactly as long as that runs. What went wrong is written to the pipe; i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -13,8 +14,6 @@ import time
 from pathlib import Path
 
 STARTED = "--- started by E3 at"
-RUNS_ALREADY = 3
-NOT_STARTED = 4
 LOCK_SECONDS = 1.0
 
 
@@ -25,7 +24,7 @@ def main() -> int:
     lock = os.open(home / "running.lock", os.O_RDWR | os.O_CREAT, 0o600)
     if not _take(lock):
         os.write(int(pipe), b"it runs already")
-        return RUNS_ALREADY
+        return 1
     os.set_inheritable(lock, True)
     note = {"pid": os.getpid(), "started": start_of("self"), "url": url, "digest": digest}
     unnamed = home / "process.json.new"
@@ -40,7 +39,7 @@ def main() -> int:
         os.execv(command[0], command)  # noqa: S606 - no shell is wanted
     except OSError as error:
         os.write(int(pipe), f"{command[0]} cannot be run: {error.strerror}".encode())
-        return NOT_STARTED
+        return 1
 
 
 def _take(lock: int) -> bool:
@@ -48,15 +47,12 @@ def _take(lock: int) -> bool:
     import fcntl  # where there is none, nothing is launched, and this module can still be imported
 
     until = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.01)
-        else:
             return True
+        time.sleep(0.01)
+    return False
 
 
 def start_of(pid: int | str) -> int:

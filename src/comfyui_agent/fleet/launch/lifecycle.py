@@ -20,20 +20,19 @@ class Action(Enum):
 
 @dataclass(frozen=True)
 class LaunchLimits:
-    """How patient the supervisor is."""
+    """How patient the supervisor is. A process is given up after `most_bad_starts` within `window_seconds`.
+
+    A process has started well that was up for `settled_seconds` or rendered something. `stuck_seconds` is for a prompt
+    that was interrupted.
+    """
 
     silent_seconds: float = 60.0
-    """How long a process may not answer."""
     start_seconds: float = 300.0
     stop_seconds: float = 10.0
-    """After a polite request."""
     stuck_seconds: float = 30.0
-    """How long a prompt may be stuck that was interrupted."""
     settled_seconds: float = 60.0
-    """A process that was up for so long has started well, as has one that rendered something."""
     window_seconds: float = 600.0
     most_bad_starts: int = 5
-    """Within the window."""
     longest_backoff: float = 60.0
     look_seconds: float = 1.0
     log_bytes: int = 10 * 1024 * 1024
@@ -41,13 +40,11 @@ class LaunchLimits:
 
 @dataclass(frozen=True)
 class Seen:
-    """What can be seen of a slot."""
+    """What can be seen of a slot. `answered_at` and `rendered_at`: when it last answered, or rendered for us."""
 
     is_running: bool
     answered_at: float = 0.0
-    """When the server answered last, if it answers."""
     rendered_at: float = 0.0
-    """When it last rendered something for us."""
     silent_seconds: float = 0.0
     stuck_seconds: float = 0.0
     trouble: str = ""
@@ -74,10 +71,10 @@ def decide(state: SlotState, seen: Seen, now: float, limits: LaunchLimits) -> tu
 def _while_down(state: SlotState, seen: Seen, now: float) -> tuple[SlotState, Action]:
     if seen.is_running:  # whoever started it was killed before that was noted, or it was started by hand
         return state.now(Status.STARTING, now, ""), Action.NONE
-    if not state.is_wanted:
-        is_news = state.status is not Status.STOPPED
-        return (state.now(Status.STOPPED, now, ""), Action.KILL) if is_news else (state, Action.NONE)
-    if state.status is Status.FAILED or state.since <= now < state.until:  # after a reboot, `since` lies ahead
+    if not state.is_wanted and state.status is not Status.STOPPED:
+        return state.now(Status.STOPPED, now, ""), Action.KILL
+    is_backing_off = state.since <= now < state.until  # after a reboot, `since` lies ahead
+    if not state.is_wanted or state.status is Status.FAILED or is_backing_off:
         return state, Action.NONE
     started = replace(state, restarts=state.restarts + bool(state.reason), restart=False, hurry=False)
     return started.now(Status.STARTING, now), Action.START
@@ -87,18 +84,19 @@ def _while_running(state: SlotState, seen: Seen, now: float, limits: LaunchLimit
     age = now - state.since
     is_starting = state.status is Status.STARTING
     answers = seen.answered_at >= state.since
+    words = f": {seen.last_words}" if seen.last_words else ""
     if not seen.is_running:
-        how = "it ended while it started" if is_starting else f"it ended after {age:.0f} s"
-        return after_fault(state, now, limits, _sentence(how, seen.last_words), seen), Action.KILL
+        how = "while it started" if is_starting else f"after {age:.0f} s"
+        return after_fault(state, now, limits, f"it ended {how}{words}", seen.rendered_at), Action.KILL
     trouble = seen.trouble
     if is_starting and not answers and age > limits.start_seconds:
-        trouble = _sentence(f"it did not answer within {limits.start_seconds:.0f} s", seen.last_words)
+        trouble = f"it did not answer within {limits.start_seconds:.0f} s{words}"
     elif not is_starting and min(age, seen.silent_seconds) > limits.silent_seconds:
         trouble = f"it has not answered for {seen.silent_seconds:.0f} s"
     elif not is_starting and min(age, seen.stuck_seconds) > limits.stuck_seconds:
         trouble = "a prompt there did not end and could not be interrupted"
     if trouble:
-        return after_fault(state, now, limits, trouble, seen).now(Status.STOPPING, now), Action.KILL
+        return after_fault(state, now, limits, trouble, seen.rendered_at).now(Status.STOPPING, now), Action.KILL
     if not state.is_wanted or state.restart:
         if is_starting or state.hurry or (state.status is Status.DRAINING and seen.is_drained):
             return state.now(Status.STOPPING, now, "a restart was asked for" if state.restart else ""), Action.TERMINATE
@@ -112,18 +110,17 @@ def _while_running(state: SlotState, seen: Seen, now: float, limits: LaunchLimit
 
 def _while_stopping(state: SlotState, seen: Seen, now: float, limits: LaunchLimits) -> tuple[SlotState, Action]:
     if seen.is_running:
-        is_late = now - state.since >= limits.stop_seconds
-        return state, Action.KILL if is_late else Action.NONE
+        return state, Action.KILL if now - state.since >= limits.stop_seconds else Action.NONE
     if not state.is_wanted:
         return replace(state, restart=False, hurry=False).now(Status.STOPPED, now, ""), Action.KILL
     return state.now(_resting(state, limits), now), Action.KILL
 
 
-def after_fault(state: SlotState, now: float, limits: LaunchLimits, reason: str, seen: Seen | None = None) -> SlotState:
+def after_fault(state: SlotState, now: float, limits: LaunchLimits, reason: str, rendered_at: float = 0.0) -> SlotState:
     """It ended or is of no use. Its next start waits: 1, 2, 4… seconds, if the last ones were bad."""
     bad = tuple(each for each in state.bad_starts if 0 <= now - each < limits.window_seconds)
-    has_rendered = seen is not None and seen.rendered_at > state.since
-    if not has_rendered and (state.status is Status.STARTING or now - state.since < limits.settled_seconds):
+    is_short = state.status is Status.STARTING or now - state.since < limits.settled_seconds
+    if is_short and rendered_at <= state.since:
         bad = (*bad, now)
     backoff = min(limits.longest_backoff, 2.0 ** max(0, len(bad) - 1))
     state = replace(state, bad_starts=bad, until=now + backoff)
@@ -132,7 +129,3 @@ def after_fault(state: SlotState, now: float, limits: LaunchLimits, reason: str,
 
 def _resting(state: SlotState, limits: LaunchLimits) -> Status:
     return Status.FAILED if len(state.bad_starts) >= limits.most_bad_starts else Status.WAITING
-
-
-def _sentence(how: str, last_words: str) -> str:
-    return f"{how}: {last_words}" if last_words else how

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Sequence
@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from comfyui_agent.config.settings import Launch
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.fleet.launch.state import SlotFolder
+from comfyui_agent.fleet.nvml import Nvml
 
 HOST = "127.0.0.1"
 CPU = "cpu"
+NO_CARD = "comfyui.launch: this machine has no NVIDIA card: write gpus: cpu, or a list such as gpus: [0]"
 MOST_BY_TUNER = 8
 """Slots of a card whose number is found by measuring."""
 
@@ -36,6 +40,9 @@ class Slot:
     def url(self) -> str:
         return f"http://{HOST}:{self.port}"
 
+    def folder(self, workspace: Workspace) -> SlotFolder:
+        return SlotFolder(workspace.processes / self.name)
+
     def command(self, python: str, directory: Path, folder: Path) -> list[str]:
         """The command line. What the user adds comes last, so that it wins."""
         assert self.launch is not None
@@ -49,37 +56,27 @@ class Slot:
         return [*command, "--disable-auto-launch", *self.launch.arguments]
 
 
-def digest_of(command: Sequence[str], launch: Launch) -> str:
-    """Differs when a process would be started in another way."""
-    return hashlib.sha256(repr((list(command), sorted(launch.environment.items()))).encode()).hexdigest()[:16]
-
-
-def needs_cards(launches: Sequence[Launch]) -> bool:
-    """Whether the cards of the machine have to be counted."""
-    return any(launch.gpus == "all" for launch in launches)
+def slots_here(workspace: Workspace) -> list[Slot]:
+    """The slots that the settings ask for on this machine. Counting its cards may be slow."""
+    launches, cards = workspace.settings.comfyui.launch, 0
+    if any(launch.gpus == "all" for launch in launches):
+        with contextlib.closing(Nvml()) as nvml:
+            cards = nvml.count()
+    return plan_slots(launches, cards)
 
 
 def plan_slots(launches: Sequence[Launch], cards: int) -> list[Slot]:
     """The slots of all sections on a machine with so many cards. A port or a name is given once."""
     slots: list[Slot] = []
-    ports: set[int] = set()
     numbers: Counter[str] = Counter()
     for index, launch in enumerate(launches):
+        tuned, taken = launch.per_gpu == "auto", {slot.port for slot in slots}
         count = MOST_BY_TUNER if launch.per_gpu == "auto" else launch.per_gpu
-        free = (port for port in itertools.count(launch.port_from) if port not in ports)
-        for card in _cards(launch, cards):
+        ports = (port for port in itertools.count(launch.port_from) if port not in taken)
+        gpus = range(cards) if launch.gpus == "all" else launch.gpus
+        for card in [CPU] if launch.gpus == CPU else [f"gpu{number}" for number in gpus]:
             for number in range(count):
                 numbers[card] += 1
-                port = next(free)
-                ports.add(port)
-                tuned = launch.per_gpu == "auto"
                 name, key = f"{card}-{numbers[card]}", f"comfyui.launch.{index}"
-                slots.append(Slot(name, card, port, launch, key, tuned, is_spare=tuned and number > 0))
+                slots.append(Slot(name, card, next(ports), launch, key, tuned, is_spare=tuned and number > 0))
     return slots
-
-
-def _cards(launch: Launch, cards: int) -> list[str]:
-    if launch.gpus == CPU:
-        return [CPU]
-    numbers = range(cards) if launch.gpus == "all" else launch.gpus
-    return [f"gpu{number}" for number in numbers]

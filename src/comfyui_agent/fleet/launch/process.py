@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from comfyui_agent.domain.texts import printable, whole
 from comfyui_agent.fleet.launch import launcher
-from comfyui_agent.fleet.launch.plan import HOST, Slot, digest_of
+from comfyui_agent.fleet.launch.plan import HOST, Slot
 from comfyui_agent.fleet.launch.state import SlotFolder
 from comfyui_agent.store.agent_lock import is_free
 
@@ -24,12 +25,11 @@ OURS_ALONE = ("E3_", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 """Variables that are not handed down: settings may hold secrets, and ComfyUI has a Python of its own."""
 PYTHONS = ("venv/bin/python", ".venv/bin/python")
 TAIL_BYTES = 64 * 1024
-OLD_LOGS = 2
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 LONGEST_WORDS = 300
 
-_children: list[subprocess.Popen[bytes]] = []
-_endings: dict[int, int] = {}
+_children: dict[int, subprocess.Popen[bytes]] = {}
+"""What this program started, by process number: it has to collect their exit codes."""
 
 
 class CannotStart(Exception):
@@ -40,18 +40,16 @@ def start(slot: Slot, folder: SlotFolder, root: Path) -> None:
     """Start the process of a slot, unless one runs there. CannotStart if there is nothing to start, or no room."""
     if sys.platform == "win32":
         raise CannotStart("comfyui.launch needs Linux or macOS: start ComfyUI yourself, and name it in comfyui.servers")
-    directory, python = _installation(slot, root)
-    assert slot.launch is not None
+    directory, command, added, digest = _command(slot, folder, root)
     folder.prepare()
     kill(folder)
     _check_port(slot)
-    command = slot.command(python, directory, folder.path)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(OURS_ALONE)}
     # Cards are numbered as the driver numbers them, not by their speed.
-    environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **slot.launch.environment, MARK: str(folder.path)}
+    environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **added, MARK: str(folder.path)}
     reading, writing = os.pipe()
     try:
-        arguments = [str(writing), str(folder.path), slot.url, digest_of(command, slot.launch), *command]
+        arguments = [str(writing), str(folder.path), slot.url, digest, *command]
         child = subprocess.Popen(  # noqa: S603 - what the settings name
             [sys.executable, "-I", launcher.__file__, *arguments],
             cwd=directory,
@@ -62,7 +60,7 @@ def start(slot: Slot, folder: SlotFolder, root: Path) -> None:
             pass_fds=(writing,),
             start_new_session=True,
         )
-        _children.append(child)
+        _children[child.pid] = child
     except OSError as error:
         raise CannotStart(f"no process can be started: {error.strerror}") from None
     finally:
@@ -73,9 +71,10 @@ def start(slot: Slot, folder: SlotFolder, root: Path) -> None:
         raise CannotStart(problem)
 
 
-def _installation(slot: Slot, root: Path) -> tuple[Path, str]:
-    """The folder and the Python of a slot's ComfyUI."""
-    assert slot.launch is not None
+def _command(slot: Slot, folder: SlotFolder, root: Path) -> tuple[Path, list[str], dict[str, str], str]:
+    """The folder of a slot's ComfyUI, its command line, its variables, and a digest of these."""
+    if slot.launch is None:
+        raise CannotStart("comfyui.launch does not name it any more")
     directory = (root / Path(slot.launch.directory).expanduser()).absolute()
     if not (directory / "main.py").is_file():
         raise CannotStart(f"there is no main.py in {directory}: write ComfyUI's folder as {slot.key}.directory")
@@ -85,7 +84,10 @@ def _installation(slot: Slot, root: Path) -> tuple[Path, str]:
     if python is None:
         missing = f"there is no Python at {pythons[0]}" if named else f"{directory} has no Python of its own in venv"
         raise CannotStart(f"{missing}: write the one that runs ComfyUI as {slot.key}.python")
-    return directory, str(python.absolute())  # a link of a venv must not be followed
+    # A link of a venv must not be followed.
+    command, environment = slot.command(str(python.absolute()), directory, folder.path), slot.launch.environment
+    digest = hashlib.sha256(repr((command, sorted(environment.items()))).encode()).hexdigest()[:16]
+    return directory, command, environment, digest
 
 
 def _check_port(slot: Slot) -> None:
@@ -100,29 +102,23 @@ def _check_port(slot: Slot) -> None:
 
 def is_running(folder: SlotFolder) -> bool:
     """Whether the process of a slot lives: it holds its lock, and its number is not somebody else's."""
-    for child in list(_children):
-        if child.poll() is not None:
-            _endings[child.pid] = child.returncode
-            with contextlib.suppress(ValueError):  # another thread was quicker
-                _children.remove(child)
+    for child in list(_children.values()):
+        child.poll()
     return not is_free(folder.path / "running.lock") and _leader(folder) > 0
 
 
 def is_outdated(slot: Slot, folder: SlotFolder, root: Path) -> bool:
     """Whether the process of a slot runs with other settings than it would be started with now."""
-    if slot.launch is None:
-        return False
     try:
-        directory, python = _installation(slot, root)
+        *_, digest = _command(slot, folder, root)
     except CannotStart:
         return False
-    digest = digest_of(slot.command(python, directory, folder.path), slot.launch)
-    return is_running(folder) and folder.read("process.json").get("digest") != digest
+    return is_running(folder) and folder.note().get("digest") != digest
 
 
 def _leader(folder: SlotFolder) -> int:
     """The number of the process, if it is still that process; else 0."""
-    pid, started = folder.pid, folder.read("process.json").get("started")
+    pid, started = folder.pid, folder.note().get("started")
     if started:
         return pid if launcher.start_of(pid) == started else 0
     with contextlib.suppress(OSError):
@@ -131,20 +127,16 @@ def _leader(folder: SlotFolder) -> int:
     return 0
 
 
-def terminate(folder: SlotFolder) -> None:
+def terminate(folder: SlotFolder, how: signal.Signals = signal.SIGTERM) -> None:
     """Ask the process and its children to end."""
-    pid = _leader(folder)
-    if pid:
+    if pid := _leader(folder):
         with contextlib.suppress(OSError):
-            os.killpg(pid, signal.SIGTERM)
+            os.killpg(pid, how)
 
 
 def kill(folder: SlotFolder) -> None:
     """End the process and all that it started, at once."""
-    pid = _leader(folder)
-    if pid:
-        with contextlib.suppress(OSError):
-            os.killpg(pid, signal.SIGKILL)
+    terminate(folder, signal.SIGKILL)
     for each in relatives(folder):
         with contextlib.suppress(OSError):
             os.kill(each, signal.SIGKILL)
@@ -178,11 +170,11 @@ def log_tail(folder: SlotFolder, most: int = TAIL_BYTES) -> str:
 
 def last_words(folder: SlotFolder) -> str:
     """The signal that ended a process of ours, else the last line that it wrote."""
-    code = _endings.get(folder.pid, 0)
-    if code < 0:
-        return f"signal {-code}"
-    _, *lines = [line.strip() for line in log_tail(folder, 4096).splitlines()] or [""]
-    return whole(printable(next((line for line in reversed(lines) if line), "")), LONGEST_WORDS)
+    child = _children.get(folder.pid)
+    if child and (child.returncode or 0) < 0:
+        return f"signal {-child.returncode}"
+    lines = [line.strip() for line in log_tail(folder, 4096).splitlines()[1:]]
+    return whole(printable(next(filter(None, reversed(lines)), "")), LONGEST_WORDS)
 
 
 def rotate_log(folder: SlotFolder, most: int) -> None:
@@ -192,9 +184,9 @@ def rotate_log(folder: SlotFolder, most: int) -> None:
         size = file.seek(0, os.SEEK_END)
         if size <= most:
             return
-        for number in range(OLD_LOGS, 1, -1):
-            with contextlib.suppress(FileNotFoundError):
-                path.with_name(f"log.{number - 1}.txt").replace(path.with_name(f"log.{number}.txt"))
+        older = path.with_name("log.1.txt")
+        with contextlib.suppress(FileNotFoundError):
+            older.replace(path.with_name("log.2.txt"))
         file.seek(size - most)
-        path.with_name("log.1.txt").write_bytes(file.read(most))
+        older.write_bytes(file.read(most))
         file.truncate(0)

@@ -7,16 +7,17 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.texts import TextEnum
 from comfyui_agent.store.agent_lock import NamedLock
 
 CHANGE_SECONDS = 30.0
-LARGEST_NOTE = 1 << 20
 
 
 class Status(TextEnum):
@@ -73,6 +74,9 @@ class SlotState:
         return replace(self, wanted=True, hurry=False, status=status, until=0.0, bad_starts=())
 
 
+STATE = TypeAdapter(SlotState)
+
+
 class SlotFolder:
     """The folder of one slot, with its files."""
 
@@ -96,48 +100,38 @@ class SlotFolder:
 
     def state(self) -> SlotState:
         """What is known, or the state of a slot that was never used."""
-        facts = self.read("state.json")
         try:
-            known = {key: facts[key] for key in SlotState.__dataclass_fields__ if key in facts}
-            return replace(
-                SlotState(**known),
-                status=Status(facts.get("status", "stopped")),
-                bad_starts=tuple(facts.get("bad_starts", ())),
-            )
-        except (TypeError, ValueError):  # written by hand, or by another version
+            return STATE.validate_json((self.path / "state.json").read_bytes())
+        except (OSError, ValueError):  # there is none, or it was written by hand
             return SlotState()
 
     def write(self, state: SlotState) -> None:
         unnamed = self.path / f"state.{os.getpid()}.new"
-        unnamed.write_text(json.dumps(asdict(state), indent=1))
+        unnamed.write_bytes(STATE.dump_json(state, indent=1))
         unnamed.replace(self.path / "state.json")
 
     def change(self, change: Callable[[SlotState], SlotState]) -> SlotState:
         """Change the state, after whoever acts on the slot. TimeoutError if that one does not come to an end."""
         until = time.monotonic() + CHANGE_SECONDS
-        while True:
+        while time.monotonic() < until:
             with self.held() as is_ours:
                 if is_ours:
                     state = change(self.state())
                     self.write(state)
                     return state
-            if time.monotonic() > until:
-                raise TimeoutError(f"{self.name}: another process has been acting on it for {CHANGE_SECONDS:.0f} s")
             time.sleep(0.02)
+        raise TimeoutError(f"{self.name}: another process has been acting on it for {CHANGE_SECONDS:.0f} s")
 
-    def read(self, name: str) -> dict[str, Any]:
-        """A note as a mapping; empty if there is none that can be read."""
-        try:
-            with (self.path / name).open("rb") as file:
-                found = json.loads(file.read(LARGEST_NOTE))
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
+    def note(self) -> dict[str, Any]:
+        """What the launcher wrote about the process; empty if that cannot be read."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return dict(json.loads((self.path / "process.json").read_bytes()))
+        return {}
 
     @property
     def pid(self) -> int:
         """The process that was started last; 0 if none was."""
-        pid = self.read("process.json").get("pid", 0)
+        pid = self.note().get("pid", 0)
         return pid if isinstance(pid, int) and pid > 1 else 0
 
 

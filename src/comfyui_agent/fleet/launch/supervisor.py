@@ -1,4 +1,4 @@
-"""Keeps ComfyUI processes running: started once whoever wants them, adopted, restarted, drained and stopped."""
+"""Keeps ComfyUI processes running: starts, adopts, restarts, drains and stops them."""
 
 from __future__ import annotations
 
@@ -15,29 +15,17 @@ from comfyui_agent.fleet.fleet import Fleet
 from comfyui_agent.fleet.launch import process
 from comfyui_agent.fleet.launch.lifecycle import Action, LaunchLimits, Seen, after_fault, decide
 from comfyui_agent.fleet.launch.lost_context import lost_context_in, lost_context_in_log
-from comfyui_agent.fleet.launch.plan import Slot, needs_cards, plan_slots
+from comfyui_agent.fleet.launch.plan import Slot
 from comfyui_agent.fleet.launch.state import SlotFolder, SlotState, Status
-from comfyui_agent.fleet.nvml import Nvml
 from comfyui_agent.fleet.server import Health
 from comfyui_agent.pools import PROCESSES
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.agent_lock import working
 from comfyui_agent.store.operation import OperationRunner
 
 log = logging.getLogger(__name__)
 
 LEAVING_SECONDS = 0.3
-NO_CARD = "comfyui.launch: this machine has no NVIDIA card: write gpus: cpu, or a list such as gpus: [0]"
-AT_REST = (Status.UP, Status.STOPPED)
-
-
-def slots_here(workspace: Workspace) -> list[Slot]:
-    """The slots that the settings ask for on this machine. The first look at its cards may be slow."""
-    launches, cards = workspace.settings.comfyui.launch, 0
-    if needs_cards(launches):
-        nvml = Nvml()
-        cards = nvml.count()
-        nvml.close()
-    return plan_slots(launches, cards)
 
 
 @dataclass
@@ -51,14 +39,8 @@ class Supervisor:
     clock: Clock
     note: Callable[[Event], Awaitable[None]]
     limits: LaunchLimits
-    is_attended: Callable[[], bool] = lambda: True
-    """Whether an agent works, so that a drain comes to its end."""
     _reported: dict[str, str] = field(default_factory=dict, init=False)
-    _employed: dict[str, bool] = field(default_factory=dict, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-
-    def _folder(self, slot: Slot) -> SlotFolder:
-        return SlotFolder(self.workspace.processes / slot.name)
 
     async def pause(self) -> None:
         """Wait until it is time for another look."""
@@ -68,39 +50,43 @@ class Supervisor:
     async def look(self) -> dict[str, SlotState]:
         """Look at every slot once, and do what is to be done. Returns their states."""
         out_of_work = {each.server: each.state for each in await self.store.run(ops.servers_out_of_work)}
-        looks = (self._look_at(slot, out_of_work.get(slot.url)) for slot in self.slots)
-        states = await asyncio.gather(*looks)
+        states = await asyncio.gather(*(self._look_at(slot, out_of_work.get(slot.url)) for slot in self.slots))
         return {slot.name: state for slot, state in zip(self.slots, states, strict=True)}
 
     async def _look_at(self, slot: Slot, out_of_work: ServerState | None) -> SlotState:
-        seen = self._seen_by_fleet(slot, out_of_work)
-        before, state = await PROCESSES.run(self._act, slot, seen)
-        await self._follow(slot, state)
+        before, state = await PROCESSES.run(self._act, slot, self._seen_by_fleet(slot, out_of_work))
+        if state.is_wanted:
+            await self.fleet.employ(slot.url)
+        else:
+            self.fleet.retire(slot.url)
         await self._report(before, state)
         if state.status is Status.DRAINING and out_of_work not in (ServerState.DRAINING, ServerState.DRAINED):
             await self.store.run(ops.drain_server, slot.url)
-        if state.resume and state.status in AT_REST and not state.restart:
+        if state.resume and state.status in (Status.UP, Status.STOPPED) and not state.restart:
             await self.store.run(ops.resume_server, slot.url)
             state = await self._change(slot, lambda now: replace(now, resume=False))
         return state
 
     def _seen_by_fleet(self, slot: Slot, out_of_work: ServerState | None) -> Seen:
+        is_drained, is_out_of_work = out_of_work is ServerState.DRAINED, out_of_work is not None
+        seen = Seen(is_running=False, is_drained=is_drained, is_out_of_work=is_out_of_work)
         server = self.fleet.servers.get(slot.url)
-        is_drained = out_of_work is ServerState.DRAINED or not self.is_attended()
-        seen = Seen(is_running=False, is_drained=is_drained, is_out_of_work=out_of_work is not None)
         if server is None:
             return seen
-        is_aside = server.health is Health.ASIDE
-        stuck = self.clock.now() - server.since if is_aside else 0.0
-        answered_at = server.answered_at if server.answers else 0.0
-        seen = replace(seen, answered_at=answered_at, rendered_at=server.rendered_at, stuck_seconds=stuck)
-        return replace(seen, silent_seconds=server.seconds_down())
-
-    # In a thread.
+        return replace(
+            seen,
+            answered_at=server.answered_at if server.answers else 0.0,
+            rendered_at=server.rendered_at,
+            silent_seconds=server.seconds_down(),
+            stuck_seconds=self.clock.now() - server.since if server.health is Health.ASIDE else 0.0,
+        )
 
     def _act(self, slot: Slot, seen: Seen) -> tuple[SlotState, SlotState]:
-        """What was known of a slot and what is known now. A slot that somebody else acts on is left to them."""
-        folder = self._folder(slot)
+        """What was known of a slot and what is known now. A slot that somebody else acts on is left to them.
+
+        Called in a thread.
+        """
+        folder = slot.folder(self.workspace)
         with folder.held() as is_ours:
             before = self._known(slot)
             if not is_ours:
@@ -115,18 +101,18 @@ class Supervisor:
         return before, state
 
     def _known(self, slot: Slot) -> SlotState:
-        state = self._folder(slot).state()
-        if not state.url:
-            state = replace(state, spare=slot.is_spare)
-        return replace(state, url=slot.url, card=slot.card, spare=state.spare and slot.is_tuned)
+        state = slot.folder(self.workspace).state()
+        spare = state.spare and slot.is_tuned if state.url else slot.is_spare
+        return replace(state, url=slot.url, card=slot.card, spare=spare)
 
     def _step(self, slot: Slot, folder: SlotFolder, state: SlotState, seen: Seen) -> SlotState:
         now = self.clock.now()
         is_running = process.is_running(folder)
         trouble = self._reported.pop(slot.name, "") or (self._trouble(slot, folder) if is_running else "")
         words = "" if is_running and state.status is not Status.STARTING else process.last_words(folder)
-        seen = replace(seen, is_running=is_running, trouble=trouble, last_words=words)
-        before, (state, action) = state, decide(state, seen, now, self.limits)
+        is_drained = seen.is_drained or not working(self.workspace.locks)  # without an agent, no drain ends
+        seen = replace(seen, is_running=is_running, is_drained=is_drained, trouble=trouble, last_words=words)
+        restarts, (state, action) = state.restarts, decide(state, seen, now, self.limits)
         if action is Action.TERMINATE:
             process.terminate(folder)
         elif action is Action.KILL:
@@ -135,26 +121,14 @@ class Supervisor:
             try:
                 process.start(slot, folder, self.workspace.root)
             except process.CannotStart as error:
-                state = after_fault(replace(state, restarts=before.restarts), now, self.limits, str(error))
+                state = after_fault(replace(state, restarts=restarts), now, self.limits, str(error))
         return state
 
     def _trouble(self, slot: Slot, folder: SlotFolder) -> str:
-        if folder.read("process.json").get("url") != slot.url:
+        if folder.note().get("url") != slot.url:
             return f"it runs at another port than {slot.port}"
         words = lost_context_in_log(process.log_tail(folder))
         return f"it has lost its card: {words}" if words else ""
-
-    # What follows.
-
-    async def _follow(self, slot: Slot, state: SlotState) -> None:
-        """Give the server work while its process is wanted."""
-        if self._employed.get(slot.url) is state.is_wanted:
-            return
-        self._employed[slot.url] = state.is_wanted
-        if state.is_wanted:
-            await self.fleet.employ(slot.url)
-        else:
-            self.fleet.retire(slot.url)
 
     async def _report(self, before: SlotState, state: SlotState) -> None:
         if state.status is before.status:
@@ -167,10 +141,8 @@ class Supervisor:
             message = f"not started again: {state.reason}. Mend that, then: e3 comfyui up"
             await self.note(Event(EventName.ALERT_SERVER, server=state.url, message=message))
 
-    # What others say.
-
     def report_lost_context(self, server: str, message: str) -> bool:
-        """Told by the engine how a prompt failed. True if that server is supervised, and is restarted for it."""
+        """Whether the message of a failed prompt means that a supervised server is restarted."""
         slot = next((slot for slot in self.slots if slot.url == server), None)
         if slot is None or not lost_context_in(message):
             return False
@@ -183,21 +155,22 @@ class Supervisor:
 
     def processes(self, card: str) -> int:
         """How many processes of a card are wanted."""
-        return sum(self._known(slot).is_wanted for slot in self.slots if slot.card == card)
+        return len(self._wanted(card))
 
     def failure(self, card: str) -> str:
         """Why a wanted process of a card was given up; empty if none was."""
+        return next((state.reason for state in self._wanted(card) if state.status is Status.FAILED), "")
+
+    def _wanted(self, card: str) -> list[SlotState]:
         states = [self._known(slot) for slot in self.slots if slot.card == card]
-        given_up = (state for state in states if state.is_wanted and state.status is Status.FAILED)
-        return next((state.reason for state in given_up), "")
+        return [state for state in states if state.is_wanted]
 
     async def grow(self, card: str) -> str | None:
         """Want one more process on a card whose number is found by measuring. Its name; None if there is no room."""
         return await self._tune(self.slots, card, spare=False)
 
     async def shrink(self, card: str) -> str | None:
-        """Want one process less there, one that was given up or else the last. It is drained first. Its name; None if
-        only one is left."""
+        """Want one process less there: one that was given up, else the last. Its name; None if only one is left."""
         if self.processes(card) <= 1:
             return None
         failed = [slot for slot in self.slots if self._known(slot).status is Status.FAILED]
@@ -213,11 +186,12 @@ class Supervisor:
         return None
 
     async def _change(self, slot: Slot, change: Callable[[SlotState], SlotState]) -> SlotState:
-        return await PROCESSES.run(self._folder(slot).change, lambda _: change(self._known(slot)))
+        return await PROCESSES.run(slot.folder(self.workspace).change, lambda _: change(self._known(slot)))
 
     async def leave(self) -> None:
         """End what is not to outlive the agent."""
-        folders = [self._folder(slot) for slot in self.slots if slot.launch and slot.launch.stop_with_agent]
+        leaving = [slot for slot in self.slots if slot.launch and slot.launch.stop_with_agent]
+        folders = [slot.folder(self.workspace) for slot in leaving]
         for folder in folders:
             await PROCESSES.run(process.terminate, folder)
         await self.clock.wait_while(lambda: any(map(process.is_running, folders)), LEAVING_SECONDS)

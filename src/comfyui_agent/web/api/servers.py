@@ -8,9 +8,8 @@ from fastapi import APIRouter, Path
 
 from comfyui_agent.comfy.address import NoServer, find_server
 from comfyui_agent.domain.tokens import Role
+from comfyui_agent.usecases import servers as usecases
 from comfyui_agent.usecases.actor import Actor
-from comfyui_agent.usecases.processes import ProcessChange, change_process, report_of
-from comfyui_agent.usecases.servers import ServerChange, change_server, server_uses
 from comfyui_agent.web.api.models import ProcessShown, RunShown, ServerHalted, ServerShown
 from comfyui_agent.web.api.parameters import PREFIX, ByAdmin, Here, User
 from comfyui_agent.web.api.responses import fields_of
@@ -33,7 +32,7 @@ async def list_servers(context: Here, caller: User) -> Any:
     hidden = {} if caller.role is Role.ADMIN else {"reason": None}
     runs, processes = await context.fleet.live(), await context.fleet.processes()
     reports = await context.fleet.reports()
-    uses = await server_uses(context.store, context.submissions.intake, reports)
+    uses = await usecases.server_uses(context.store, context.submissions.intake, reports)
     return [
         report.as_json()
         | {
@@ -48,19 +47,19 @@ async def list_servers(context: Here, caller: User) -> Any:
 @router.post("/{name}/pause", status_code=202, response_model=ServerHalted, responses=problems(404))
 async def pause(context: Here, by: ByAdmin, name: ServerName) -> Any:
     """Give a server no new prompts. What it has runs on there and is brought home. For admins."""
-    return await _change(context, by, name, ServerChange.PAUSE)
+    return await _change(context, by, name, usecases.ServerChange.PAUSE)
 
 
 @router.post("/{name}/drain", status_code=202, response_model=ServerHalted, responses=problems(404))
 async def drain(context: Here, by: ByAdmin, name: ServerName) -> Any:
     """Empty a server: no new prompts, what waits there goes elsewhere, what runs there finishes. For admins."""
-    return await _change(context, by, name, ServerChange.DRAIN)
+    return await _change(context, by, name, usecases.ServerChange.DRAIN)
 
 
 @router.post("/{name}/resume", status_code=202, response_model=ServerHalted, responses=problems(404))
 async def resume(context: Here, by: ByAdmin, name: ServerName) -> Any:
     """Put a server back to work that was paused or drained. For admins."""
-    return await _change(context, by, name, ServerChange.RESUME)
+    return await _change(context, by, name, usecases.ServerChange.RESUME)
 
 
 @router.post("/{name}/restart", status_code=202, response_model=ProcessShown, responses=problems(404, 409))
@@ -72,8 +71,8 @@ async def restart(context: Here, by: ByAdmin, name: ServerName) -> Any:
         raise Problem(409, f"{name} was not launched by E3.", "Restart that ComfyUI where it was started.")
     if not await context.fleet.agents():
         raise Problem(409, "No agent works here to restart it.", "Start one with e3 run, or: e3 comfyui restart")
-    await change_process(context.store, by, process.folder, url, ProcessChange.RESTART)
-    return report_of(process.folder).as_json()
+    await usecases.change_process(context.store, by, process.folder, url, usecases.ProcessChange.RESTART)
+    return usecases.report_of(process.folder).as_json()
 
 
 async def _find(context: Context, name: str) -> str:
@@ -83,5 +82,5 @@ async def _find(context: Context, name: str) -> str:
         raise Problem(404, str(error), f"See {PREFIX}/servers.") from None
 
 
-async def _change(context: Context, by: Actor, name: str, change: ServerChange) -> dict[str, Any]:
-    return (await change_server(context.store, by, await _find(context, name), change)).as_json()
+async def _change(context: Context, by: Actor, name: str, change: usecases.ServerChange) -> dict[str, Any]:
+    return (await usecases.change_server(context.store, by, await _find(context, name), change)).as_json()

@@ -11,8 +11,7 @@ from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.engine.tuner import tuning_lines
 from comfyui_agent.fleet.launch.process import log_tail
 from comfyui_agent.pools import FILES
-from comfyui_agent.usecases.processes import ProcessReport
-from comfyui_agent.usecases.servers import server_uses
+from comfyui_agent.usecases.servers import ProcessReport, server_uses
 from comfyui_agent.web.screens import Fragment, Screen, View
 
 LOG_BYTES = 8 * 1024
