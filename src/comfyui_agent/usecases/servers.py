@@ -17,7 +17,7 @@ from comfyui_agent.domain.texts import listed
 from comfyui_agent.engine.server_reports import ServerReport, look_at
 from comfyui_agent.engine.tuner import read_tunings
 from comfyui_agent.fleet.launch.process import is_running
-from comfyui_agent.fleet.launch.state import SlotFolder, SlotState, server_urls, slot_folders
+from comfyui_agent.fleet.launch.state import SlotFolder, SlotState, Status, server_urls
 from comfyui_agent.pools import PROCESSES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.needs import LoadedSet
@@ -139,7 +139,10 @@ class ProcessChange(Enum):
         """What it means for a slot."""
         if self is ProcessChange.STOP:
             return replace(state, wanted=False)
-        return replace(state.asked_to_run(), restart=state.restart or self is ProcessChange.RESTART)
+        # An old failure counts no longer.
+        status = Status.STOPPED if state.status in (Status.FAILED, Status.WAITING) else state.status
+        restart = state.restart or self is ProcessChange.RESTART
+        return replace(state, wanted=True, restart=restart, status=status, until=0.0, bad_starts=())
 
 
 @dataclass(frozen=True)
@@ -170,13 +173,6 @@ class ProcessReport:
 
 def report_of(folder: SlotFolder) -> ProcessReport:
     return ProcessReport(folder, folder.state(), folder.pid if is_running(folder) else None)
-
-
-def processes_by_url(workspace: Workspace) -> dict[str, ProcessReport]:
-    """The processes of a workspace, by the address of their server."""
-    if not workspace.settings.comfyui.launch:
-        return {}
-    return {report.state.url: report for report in map(report_of, slot_folders(workspace))}
 
 
 async def change_process(

@@ -13,13 +13,13 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.live_runs import LiveRun, read_live, want_previews
 from comfyui_agent.engine.server_reports import ServerReport, look_at
-from comfyui_agent.fleet.launch.state import server_urls
+from comfyui_agent.fleet.launch.state import server_urls, slot_folders
 from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import PART, living
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
-from comfyui_agent.usecases.servers import ProcessReport, known_servers, processes_by_url
+from comfyui_agent.usecases.servers import ProcessReport, known_servers, report_of
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,10 @@ class FleetView:
 
     async def processes(self) -> dict[str, ProcessReport]:
         """The processes that E3 supervises here, by the address of their server."""
-        return await FILES.run(processes_by_url, self._workspace)
+        if not self._workspace.settings.comfyui.launch:
+            return {}
+        reports = await FILES.run(lambda: [report_of(folder) for folder in slot_folders(self._workspace)])
+        return {report.state.url: report for report in reports}
 
     async def known(self) -> list[str]:
         """The address of every server that has to do with this queue."""

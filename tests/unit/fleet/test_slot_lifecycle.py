@@ -6,9 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from comfyui_agent.fleet.launch.lifecycle import Action, LaunchLimits, Seen, decide
-from comfyui_agent.fleet.launch.lost_context import lost_context_in, lost_context_in_log
+from comfyui_agent.fleet.launch.lifecycle import (
+    Action,
+    LaunchLimits,
+    Seen,
+    decide,
+    lost_context_in,
+    lost_context_in_log,
+)
 from comfyui_agent.fleet.launch.state import SlotState, Status
+from comfyui_agent.usecases.servers import ProcessChange
 
 LIMITS = LaunchLimits()
 NOW = 1000.0
@@ -72,7 +79,7 @@ def test_bad_starts_wait_longer_each_time_and_end() -> None:
     assert waits == [1, 2, 4, 8, 16]
     assert state.reason == "it ended while it started: no torch"
     assert after(state, GONE, now + 10_000) == (Status.FAILED, Action.NONE)
-    assert after(state.asked_to_run(), GONE, now) == (Status.STARTING, Action.START)
+    assert after(ProcessChange.UP.on(state), GONE, now) == (Status.STARTING, Action.START)
 
 
 def test_a_process_that_was_up_for_long_is_started_again_at_once_however_often() -> None:

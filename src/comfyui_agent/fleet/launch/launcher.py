@@ -1,7 +1,7 @@
 """Becomes one ComfyUI, unless its slot has one already. Run by path in a process of its own; needs nothing of E3.
 
-`launcher.py PIPE FOLDER URL DIGEST COMMAND…`: takes `running.lock` and hands it down to ComfyUI, so that the lock is
-held for exactly as long as that runs. What went wrong is written to the pipe; its end without a word is success.
+`launcher.py FOLDER URL DIGEST COMMAND…`: takes `running.lock` and hands it down to ComfyUI, so that the lock is held
+for exactly as long as that runs. What went wrong is written to stdout; its end without a word is success.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ LOCK_SECONDS = 1.0
 
 
 def main() -> int:
-    pipe, folder, url, digest, *command = sys.argv[1:]
-    os.set_inheritable(int(pipe), False)
-    home = Path(folder)
+    folder, url, digest, *command = sys.argv[1:]
+    home, pipe = Path(folder), os.dup(1)  # the copy is closed when ComfyUI begins
     lock = os.open(home / "running.lock", os.O_RDWR | os.O_CREAT, 0o600)
     if not _take(lock):
-        os.write(int(pipe), b"it runs already")
+        os.write(pipe, b"it runs already")
         return 1
     os.set_inheritable(lock, True)
     note = {"pid": os.getpid(), "started": start_of("self"), "url": url, "digest": digest}
@@ -32,13 +31,12 @@ def main() -> int:
     unnamed.replace(home / "process.json")
     log = os.open(home / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.write(log, f"{STARTED} {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} UTC\n".encode())
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
     try:
         os.execv(command[0], command)  # noqa: S606 - no shell is wanted
     except OSError as error:
-        os.write(int(pipe), f"{command[0]} cannot be run: {error.strerror}".encode())
+        os.write(pipe, f"{command[0]} cannot be run: {error.strerror}".encode())
         return 1
 
 

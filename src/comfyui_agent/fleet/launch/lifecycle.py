@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from typing_extensions import assert_never
 
 from comfyui_agent.fleet.launch.state import SlotState, Status
+
+CONTEXT_ERRORS = (
+    "an illegal memory access was encountered",
+    "an illegal instruction was encountered",
+    "device-side assert triggered",
+    "hardware stack error",
+    "invalid program counter",
+    "misaligned address",
+    "operation not supported on global/shared address space",
+    "the launch timed out and was terminated",
+    "uncorrectable ECC error encountered",
+    "uncorrectable NVLink error detected during the execution",
+    "unspecified launch failure",
+)
+"""CUDA errors after which a process cannot use its card any more. Out of memory is none of them."""
+MESSAGE = re.compile(rf"(?:CUDA error|HIP error): (?:{'|'.join(map(re.escape, CONTEXT_ERRORS))})")
+REPORTED = r"^(?:.{0,80}Exception during processing !!! |[\w.]*(?:Error|Exception): )"
+LINE = re.compile(f"{REPORTED}({MESSAGE.pattern}.*)", re.MULTILINE)
 
 
 class Action(Enum):
@@ -129,3 +148,14 @@ def after_fault(state: SlotState, now: float, limits: LaunchLimits, reason: str,
 
 def _resting(state: SlotState, limits: LaunchLimits) -> Status:
     return Status.FAILED if len(state.bad_starts) >= limits.most_bad_starts else Status.WAITING
+
+
+def lost_context_in(message: str) -> bool:
+    """Whether the message of an exception says that a process has lost its card."""
+    return MESSAGE.match(message.strip()) is not None
+
+
+def lost_context_in_log(text: str) -> str:
+    """What the log of a process says about it; empty if nothing. Only lines that report an exception count."""
+    found = LINE.search(text)
+    return found[1][:200] if found else ""

@@ -47,26 +47,22 @@ def start(slot: Slot, folder: SlotFolder, root: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(OURS_ALONE)}
     # Cards are numbered as the driver numbers them, not by their speed.
     environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **added, MARK: str(folder.path)}
-    reading, writing = os.pipe()
     try:
-        arguments = [str(writing), str(folder.path), slot.url, digest, *command]
         child = subprocess.Popen(  # noqa: S603 - what the settings name
-            [sys.executable, "-I", launcher.__file__, *arguments],
+            [sys.executable, "-I", launcher.__file__, str(folder.path), slot.url, digest, *command],
             cwd=directory,
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            pass_fds=(writing,),
             start_new_session=True,
         )
-        _children[child.pid] = child
     except OSError as error:
         raise CannotStart(f"no process can be started: {error.strerror}") from None
-    finally:
-        os.close(writing)
-        with os.fdopen(reading, "rb") as pipe:
-            problem = pipe.read(LONGEST_WORDS).decode("utf-8", "replace")
+    _children[child.pid] = child
+    assert child.stdout is not None
+    with child.stdout as pipe:
+        problem = pipe.read(LONGEST_WORDS).decode("utf-8", "replace")
     if problem:
         raise CannotStart(problem)
 

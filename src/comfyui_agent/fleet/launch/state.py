@@ -68,11 +68,6 @@ class SlotState:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
         return replace(self, status=status, since=now, at=at, reason=self.reason if reason is None else reason)
 
-    def asked_to_run(self) -> SlotState:
-        """Wanted by a person: an old failure counts no longer."""
-        status = Status.STOPPED if self.status in (Status.FAILED, Status.WAITING) else self.status
-        return replace(self, wanted=True, hurry=False, status=status, until=0.0, bad_starts=())
-
 
 STATE = TypeAdapter(SlotState)
 

@@ -13,8 +13,15 @@ from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.fleet.fleet import Fleet
 from comfyui_agent.fleet.launch import process
-from comfyui_agent.fleet.launch.lifecycle import Action, LaunchLimits, Seen, after_fault, decide
-from comfyui_agent.fleet.launch.lost_context import lost_context_in, lost_context_in_log
+from comfyui_agent.fleet.launch.lifecycle import (
+    Action,
+    LaunchLimits,
+    Seen,
+    after_fault,
+    decide,
+    lost_context_in,
+    lost_context_in_log,
+)
 from comfyui_agent.fleet.launch.plan import Slot
 from comfyui_agent.fleet.launch.state import SlotFolder, SlotState, Status
 from comfyui_agent.fleet.server import Health
