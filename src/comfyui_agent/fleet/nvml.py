@@ -27,7 +27,7 @@ class Nvml:
         self._call("nvmlShutdown")
 
     def driver(self) -> str | None:
-        return _text(self._call("nvmlSystemGetDriverVersion")) or None
+        return self._call("nvmlSystemGetDriverVersion") or None
 
     def count(self) -> int:
         """How many cards this machine has."""
@@ -39,7 +39,7 @@ class Nvml:
         Among several cards of one name it is the one with as much memory free as the server says.
         """
         handles = [self._call("nvmlDeviceGetHandleByIndex", index) for index in range(self.count())]
-        names = [(card, _text(self._call("nvmlDeviceGetName", card))) for card in handles if card is not None]
+        names = [(card, self._call("nvmlDeviceGetName", card)) for card in handles if card is not None]
         found = {}
         for server, device in devices.items():
             # ComfyUI calls a card `cuda:0 NVIDIA GeForce RTX 5060 Ti : native`.
@@ -51,7 +51,7 @@ class Nvml:
 
     def identity_of(self, card: Any) -> str:
         """An id that is unique among cards of one name."""
-        return _text(self._call("nvmlDeviceGetUUID", card))
+        return str(self._call("nvmlDeviceGetUUID", card) or "")
 
     def read(self, card: Any) -> tuple[int | None, int | None]:
         """How busy a card is in percent, and its memory in use in MB by all processes. None if unknown."""
@@ -70,14 +70,9 @@ class Nvml:
         return self._call("nvmlDeviceGetMemoryInfo", card) if newer is None else newer
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        """The result of one call of the library; None if it fails."""
-        if self._library is None:
-            return None
-        try:
-            return getattr(self._library, name)(*arguments)
-        except self._library.NVMLError:
-            return None
-
-
-def _text(name: Any) -> str:
-    return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name or "")
+        """The result of one call of the library; None if it fails. Older versions return texts as bytes."""
+        if self._library is not None:
+            with contextlib.suppress(self._library.NVMLError):
+                found = getattr(self._library, name)(*arguments)
+                return found.decode("utf-8", "replace") if isinstance(found, bytes) else found
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from comfyui_agent.fleet.launch.lifecycle import (
     lost_context_in,
     lost_context_in_log,
 )
-from comfyui_agent.fleet.launch.state import SlotState, Status
+from comfyui_agent.fleet.launch.state import SlotFolder, SlotState, Status
 from comfyui_agent.usecases.servers import ProcessChange
 
 LIMITS = LaunchLimits()
@@ -98,6 +99,18 @@ def test_old_bad_starts_are_forgotten() -> None:
     state = replace(UP, bad_starts=(NOW - 700, NOW - 650, NOW - 601, NOW - 50, NOW - 40), since=NOW - 5)
     state, _ = decide(state, GONE, NOW, LIMITS)
     assert (state.status, state.bad_starts) == (Status.WAITING, (NOW - 50, NOW - 40, NOW))
+
+
+def test_a_state_is_read_as_it_was_written_whatever_its_reason(tmp_path: Path) -> None:
+    folder = SlotFolder(tmp_path)
+    state = replace(UP, bad_starts=(1.5, 2.0)).now(Status.FAILED, NOW, "there is no main.py in /\udcff\n\x00")
+    folder.write(state)
+    assert folder.state() == state
+    (tmp_path / "state.json").write_text('{"status": "failed", "restarts": 3, "of_another_version": 1}')
+    assert folder.state() == SlotState(status=Status.FAILED, restarts=3)
+    for spoilt in ("", "[]", '{"status": "no such"}', '{"since": [1]}'):
+        (tmp_path / "state.json").write_text(spoilt)
+        assert folder.state() == SlotState()
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.texts import TextEnum
+from comfyui_agent.domain.texts import TextEnum, whole
 from comfyui_agent.store.agent_lock import NamedLock
 
 CHANGE_SECONDS = 30.0
+LONGEST_REASON = 1000
 
 
 class Status(TextEnum):
@@ -66,7 +67,8 @@ class SlotState:
     def now(self, status: Status, now: float, reason: str | None = None) -> SlotState:
         """The same slot in another state from now on."""
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-        return replace(self, status=status, since=now, at=at, reason=self.reason if reason is None else reason)
+        reason = self.reason if reason is None else whole(reason, LONGEST_REASON)
+        return replace(self, status=status, since=now, at=at, reason=reason)
 
 
 STATE = TypeAdapter(SlotState)
@@ -84,10 +86,11 @@ class SlotFolder:
             (self.path / name).mkdir(0o700, parents=True, exist_ok=True)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[bool]:
-        """Whether the slot is ours to act on meanwhile. Another process that acts on it is not waited for."""
-        lock = NamedLock(self.path / "slot.lock")
-        is_ours = lock.take()
+    def held(self, seconds: float = 0.0) -> Iterator[bool]:
+        """Whether the slot is ours to act on meanwhile. Another process that acts on it is waited for so long."""
+        lock, until = NamedLock(self.path / "slot.lock"), time.monotonic() + seconds
+        while not (is_ours := lock.take()) and time.monotonic() < until:
+            time.sleep(0.02)
         try:
             yield is_ours
         finally:
@@ -107,15 +110,12 @@ class SlotFolder:
 
     def change(self, change: Callable[[SlotState], SlotState]) -> SlotState:
         """Change the state, after whoever acts on the slot. TimeoutError if that one does not come to an end."""
-        until = time.monotonic() + CHANGE_SECONDS
-        while time.monotonic() < until:
-            with self.held() as is_ours:
-                if is_ours:
-                    state = change(self.state())
-                    self.write(state)
-                    return state
-            time.sleep(0.02)
-        raise TimeoutError(f"{self.name}: another process has been acting on it for {CHANGE_SECONDS:.0f} s")
+        with self.held(CHANGE_SECONDS) as is_ours:
+            if not is_ours:
+                raise TimeoutError(f"{self.name}: another process has been acting on it for {CHANGE_SECONDS:.0f} s")
+            state = change(self.state())
+            self.write(state)
+            return state
 
     def note(self) -> dict[str, Any]:
         """What the launcher wrote about the process; empty if that cannot be read."""

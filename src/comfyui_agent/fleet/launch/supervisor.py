@@ -12,16 +12,8 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.fleet.fleet import Fleet
-from comfyui_agent.fleet.launch import process
-from comfyui_agent.fleet.launch.lifecycle import (
-    Action,
-    LaunchLimits,
-    Seen,
-    after_fault,
-    decide,
-    lost_context_in,
-    lost_context_in_log,
-)
+from comfyui_agent.fleet.launch import lifecycle, process
+from comfyui_agent.fleet.launch.lifecycle import Action, LaunchLimits, Seen
 from comfyui_agent.fleet.launch.plan import Slot
 from comfyui_agent.fleet.launch.state import SlotFolder, SlotState, Status
 from comfyui_agent.fleet.server import Health
@@ -89,10 +81,7 @@ class Supervisor:
         )
 
     def _act(self, slot: Slot, seen: Seen) -> tuple[SlotState, SlotState]:
-        """What was known of a slot and what is known now. A slot that somebody else acts on is left to them.
-
-        Called in a thread.
-        """
+        """The state of a slot before and after, called in a thread. A slot that somebody else acts on is left alone."""
         folder = slot.folder(self.workspace)
         with folder.held() as is_ours:
             before = self._known(slot)
@@ -119,7 +108,7 @@ class Supervisor:
         words = "" if is_running and state.status is not Status.STARTING else process.last_words(folder)
         is_drained = seen.is_drained or not working(self.workspace.locks)  # without an agent, no drain ends
         seen = replace(seen, is_running=is_running, is_drained=is_drained, trouble=trouble, last_words=words)
-        restarts, (state, action) = state.restarts, decide(state, seen, now, self.limits)
+        restarts, (state, action) = state.restarts, lifecycle.decide(state, seen, now, self.limits)
         if action is Action.TERMINATE:
             process.terminate(folder)
         elif action is Action.KILL:
@@ -128,13 +117,13 @@ class Supervisor:
             try:
                 process.start(slot, folder, self.workspace.root)
             except process.CannotStart as error:
-                state = after_fault(replace(state, restarts=restarts), now, self.limits, str(error))
+                state = lifecycle.after_fault(replace(state, restarts=restarts), now, self.limits, str(error))
         return state
 
     def _trouble(self, slot: Slot, folder: SlotFolder) -> str:
         if folder.note().get("url") != slot.url:
             return f"it runs at another port than {slot.port}"
-        words = lost_context_in_log(process.log_tail(folder))
+        words = lifecycle.lost_context_in_log(process.log_tail(folder))
         return f"it has lost its card: {words}" if words else ""
 
     async def _report(self, before: SlotState, state: SlotState) -> None:
@@ -151,7 +140,7 @@ class Supervisor:
     def report_lost_context(self, server: str, message: str) -> bool:
         """Whether the message of a failed prompt means that a supervised server is restarted."""
         slot = next((slot for slot in self.slots if slot.url == server), None)
-        if slot is None or not lost_context_in(message):
+        if slot is None or not lifecycle.lost_context_in(message):
             return False
         self._reported[slot.name] = f"it has lost its card: {message[:200]}"
         known = self.fleet.servers[server]
