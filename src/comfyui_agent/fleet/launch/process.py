@@ -113,14 +113,9 @@ def is_outdated(slot: Slot, folder: SlotFolder, root: Path) -> bool:
 
 
 def _leader(folder: SlotFolder) -> int:
-    """The number of the process, if it is still that process; else 0."""
-    pid, started = folder.pid, folder.note().get("started")
-    if started:
-        return pid if launcher.start_of(pid) == started else 0
-    with contextlib.suppress(OSError):
-        os.kill(pid, 0)
-        return pid
-    return 0
+    """The number of the process, if it is still that process; else 0. Without /proc, its lock alone says so."""
+    pid = folder.pid
+    return pid if launcher.start_of(pid) == folder.note().get("started") else 0
 
 
 def terminate(folder: SlotFolder, how: signal.Signals = signal.SIGTERM) -> None:
