@@ -83,8 +83,6 @@ class Timing:
 
     needs: str
     server: str
-    workflow: str
-    pixels: int
     model_set: str
     runs: int
     seconds: float | None

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from comfyui_agent.domain.forecast import Work
 from comfyui_agent.domain.jobs import Job, JobId
 from comfyui_agent.domain.needs import ANYTHING, KnownNeeds, ModelInput, Needs, Timing, model_names
 from comfyui_agent.domain.texts import json_text
@@ -96,6 +97,13 @@ def set_needs(session: Session, found: Sequence[tuple[JobId, Needs | None]]) -> 
 @query
 def timings(session: Session) -> list[Timing]:
     return [record(Timing, row) for row in session.rows("timings")]
+
+
+@query
+def work_left(session: Session, configured: Sequence[str], batch_id: str | None = None) -> list[Work]:
+    """What is to be done for a batch, else all, by server. Those that are configured count if no server has work."""
+    rows = session.rows("work_left", configured=json_text(configured), batch_id=batch_id)
+    return [record(Work, row) for row in rows]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Every operation of the store in one namespace: `await store.run(operations.submit_jobs, jobs)`."""
 
-from comfyui_agent.store.backlog import *
 from comfyui_agent.store.batch_endings import *
 from comfyui_agent.store.batches import *
 from comfyui_agent.store.bursts import *

@@ -6,8 +6,9 @@ import time
 
 from comfyui_agent.comfy.address import address_of
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus
-from comfyui_agent.domain.forecast import seconds_left
+from comfyui_agent.domain.batches import Batch, BatchKind
+from comfyui_agent.domain.forecast import Schedule
+from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.pools import REQUESTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import is_attended
@@ -26,20 +27,15 @@ class Forecasts:
 
     async def left(self, batch: Batch | None = None) -> float | None:
         """Of a batch, else of the queue. None if nobody can know: it is paused, or nothing like it was measured."""
-        if batch is not None and not self._goes_on_by_itself(batch):
+        settings, key, began = self._workspace.settings, batch.id if batch else None, time.monotonic()
+        is_serial = batch and batch.kind is BatchKind.BOOK and not settings.books.parallel_pages
+        if batch and (is_serial or batch.is_paused):
             return None
-        key, began = batch.id if batch else None, time.monotonic()
         self._kept = {each: found for each, found in self._kept.items() if found[0] > began}
         if key not in self._kept:
-            settings = self._workspace.settings
-            servers = settings.comfyui.urls if is_attended(self._workspace.locks) else ()
-            backlog = await self._store.run(ops.read_backlog, [address_of(url) for url in servers], batch)
-            seconds = await REQUESTS.run(seconds_left, backlog, settings.routing.stay_seconds)
+            urls = server_urls(self._workspace) if is_attended(self._workspace.locks) else ()
+            work = await self._store.run(ops.work_left, [address_of(url) for url in urls], key)
+            seconds = await REQUESTS.run(Schedule(work, settings.routing.stay_seconds).seconds)
             now = time.monotonic()
             self._kept[key] = now + max(LEAST_KEPT, LONGER * (now - began)), seconds
         return self._kept[key][1]
-
-    def _goes_on_by_itself(self, batch: Batch) -> bool:
-        is_serial = batch.kind is BatchKind.BOOK and not self._workspace.settings.books.parallel_pages
-        is_held = batch.is_paused or batch.status is BatchStatus.PENDING or batch.kind is BatchKind.BURST
-        return not (is_held or is_serial or batch.status.has_ended)

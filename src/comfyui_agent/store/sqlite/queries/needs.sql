@@ -37,7 +37,7 @@ ON CONFLICT (needs, server) DO UPDATE SET
         cold_seconds + 0.3 * (excluded.cold_seconds - cold_seconds), excluded.cold_seconds, cold_seconds);
 
 -- name: timings
-SELECT timings.needs, server, runs, seconds, loads, cold_seconds, workflow, pixels, model_set
+SELECT timings.needs, server, runs, seconds, loads, cold_seconds, model_set
 FROM timings JOIN needs ON needs.key = timings.needs;
 
 -- name: renders_at
@@ -81,3 +81,70 @@ FROM (
     SELECT priority FROM jobs INDEXED BY idx_jobs_next
     WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL AND priority < :priority
     ORDER BY priority LIMIT :most);
+
+-- name: work_left
+-- How many jobs wait or run, by priority and needs, each at every server at work that can run it, with the mean
+-- seconds of what is most like it. With a batch: what is done by the time its last job is, and apart what is later in
+-- its priority. What runs counts half. Nothing if there are too many kinds to play through.
+WITH last(priority, id) AS (
+    SELECT max(coalesce(priority, -1e18), -1e18), id FROM jobs INDEXED BY idx_jobs_batch_status
+    WHERE batch_id = :batch_id AND status IN ('pending', 'processing')
+        AND coalesce(hold, 'backoff') IN ('backoff', 'turn') AND reserved IS NULL
+    ORDER BY 1 DESC, 2 DESC LIMIT 1),
+counts(priority, needs, jobs, later) AS (
+    SELECT max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), count(*),
+        total((max(coalesce(priority, -1e18), -1e18), id) > (SELECT priority, id FROM last))
+    FROM jobs INDEXED BY idx_jobs_sets
+    WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
+    GROUP BY max(coalesce(priority, -1e18), -1e18), coalesce(needs, '')
+    UNION ALL
+    SELECT max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), count(*),
+        total((max(coalesce(priority, -1e18), -1e18), id) > (SELECT priority, id FROM last))
+    FROM jobs INDEXED BY idx_jobs_held
+    WHERE status = 'pending' AND hold IN ('backoff', 'turn') AND reserved IS NULL GROUP BY 1, 2
+    UNION ALL
+    SELECT max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), 0.5 * count(*),
+        0.5 * total((max(coalesce(priority, -1e18), -1e18), jobs.id) > (SELECT priority, id FROM last))
+    FROM attempts INDEXED BY idx_attempts_at_server CROSS JOIN jobs ON jobs.id = attempts.job_id
+    WHERE outcome IS NULL AND attempts.server IS NOT NULL AND status = 'processing' AND reserved IS NULL GROUP BY 1, 2),
+kinds AS (
+    SELECT priority, counts.needs, coalesce(workflow, counts.needs) AS workflow, pixels,
+        coalesce(model_set, counts.needs) AS model_set, is_later, total(iif(is_later, later, jobs - later)) AS jobs
+    FROM counts CROSS JOIN (SELECT 0 AS is_later UNION ALL SELECT 1) LEFT JOIN needs ON needs.key = counts.needs
+    WHERE (:batch_id IS NULL OR priority <= (SELECT priority FROM last)) AND (SELECT count(*) FROM counts) <= 500
+        AND iif(is_later, later, jobs - later) > 0
+    GROUP BY priority, counts.needs, is_later),
+busy(server) AS (
+    SELECT attempts.server FROM attempts INDEXED BY idx_attempts_at_server CROSS JOIN jobs ON jobs.id = attempts.job_id
+    WHERE outcome IS NULL AND attempts.server IS NOT NULL AND lease_expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now')
+    UNION
+    SELECT server FROM jobs INDEXED BY idx_jobs_ended
+    WHERE status = 'done' AND server IS NOT NULL AND end_time > strftime('%Y-%m-%d %H:%M:%f', 'now', '-10 seconds')),
+at_work AS (
+    SELECT known.server, model_set FROM (
+        SELECT server FROM busy
+        UNION
+        SELECT value FROM json_each(:configured) WHERE NOT EXISTS (SELECT 1 FROM busy)) AS known
+    LEFT JOIN server_sets ON server_sets.server = known.server
+    WHERE known.server NOT IN (SELECT server FROM server_states)),
+measured AS MATERIALIZED (
+    SELECT timings.needs, server, workflow, pixels, model_set, runs + loads AS renders, seconds,
+        max(0.0, cold_seconds - seconds) AS load_seconds
+    FROM timings JOIN needs ON needs.key = timings.needs)
+SELECT priority, kinds.needs, kinds.model_set, is_later, jobs, coalesce(at_work.server, '') AS server,
+    at_work.model_set AS loaded,
+    max(0.001, coalesce(
+        (SELECT seconds FROM measured AS alike WHERE alike.needs = kinds.needs AND alike.server = at_work.server),
+        (SELECT avg(seconds) FROM measured AS alike WHERE alike.workflow = kinds.workflow
+            AND alike.pixels = kinds.pixels AND alike.server = at_work.server),
+        (SELECT avg(seconds) FROM measured AS alike WHERE alike.needs = kinds.needs),
+        (SELECT avg(seconds) FROM measured AS alike WHERE alike.workflow = kinds.workflow),
+        (SELECT avg(seconds) FROM measured), 0.0)) AS seconds,
+    coalesce(
+        (SELECT avg(load_seconds) FROM measured AS alike WHERE alike.model_set = kinds.model_set),
+        (SELECT avg(load_seconds) FROM measured), 0.0) AS load_seconds
+-- A server that never had these models counts until others have rendered with them a hundred times.
+FROM kinds LEFT JOIN at_work ON EXISTS (SELECT 1 FROM measured WHERE seconds IS NOT NULL) AND (
+    EXISTS (SELECT 1 FROM measured AS own WHERE own.model_set = kinds.model_set AND own.server = at_work.server)
+    OR (SELECT total(renders) FROM measured AS found WHERE found.model_set = kinds.model_set) < 100)
+ORDER BY at_work.server, priority, kinds.needs;
