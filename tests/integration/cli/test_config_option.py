@@ -55,6 +55,7 @@ def test_the_commands_are_those_of_the_contract() -> None:
         *("e3 queue ls", "e3 queue rm", "e3 queue set-priority", "e3 db migrate", "e3 db check", "e3 db recover"),
         *("e3 db compact", "e3 audit"),
         *(SERVERS, "e3 servers ls", "e3 servers pause", "e3 servers drain", "e3 servers resume"),
+        *("e3 servers explain", "e3 tune"),
         *("e3 serve", "e3 token create", "e3 token ls", "e3 token revoke", "e3 token open"),
         *("e3 workflow inspect", "e3 sweep", "e3 burst", "e3 profile", "e3 loadtest", "e3 chaos", "e3 sla check"),
         *(f"e3 batch {word}" for word in ("ls", "show", "watch", "cancel", "retry", "pause", "resume", "grid")),

@@ -28,6 +28,7 @@ from comfyui_agent.web.html import render_fragment, render_page
 from comfyui_agent.web.outputs import Outputs
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 from comfyui_agent.web.site import view_of
+from comfyui_agent.web.submissions import Submissions
 from support.store_batches import fall, land, lease_of
 from support.stores import SERVER, SqliteDatabase
 
@@ -119,7 +120,8 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     workspace = Workspace(tmp_path, Settings())
     fleet = Fleet()
     forecasts, outputs = Forecasts(store, workspace), Outputs(workspace)
-    context = SimpleNamespace(store=store, workspace=workspace, fleet=fleet, forecasts=forecasts, outputs=outputs)
+    facts = {"forecasts": forecasts, "outputs": outputs, "submissions": Submissions(store, workspace)}
+    context = SimpleNamespace(store=store, workspace=workspace, fleet=fleet, **facts)
     yield House(store, fleet, cast("Context", context))
     await database.close()
 
