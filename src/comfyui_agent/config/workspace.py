@@ -145,7 +145,7 @@ class Workspace:
             raise ValueError(
                 f"{self.shown(path)!r} is where E3 keeps its own files: write a path such as jobs/finished/image/…"
             )
-        if any(part.startswith(".") for part in path.relative_to(self._real_root).parts):
+        if any(part.startswith(".") for part in path.parts[len(self._real_root.parts) :]):
             raise ValueError(f"{self.shown(path)!r} is hidden: write a path without a dot in front of a name")
 
     def folder(self, path: str) -> Path:
