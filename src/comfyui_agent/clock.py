@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
+BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
 
 def now() -> float:
     """Seconds that pass whatever happens to the wall clock, time asleep included where the system can tell."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+    return time.monotonic() if BOOT_TIME is None else time.clock_gettime(BOOT_TIME)
 
 
 class Clock:

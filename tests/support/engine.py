@@ -111,7 +111,7 @@ class MemoryDriver:
         self.version = 0
         self.error: Exception | None = None
 
-    async def write(self, work: Callable[[Session], T]) -> T:
+    async def write(self, work: Callable[[Session], T], *, can_wait: bool = False) -> T:  # noqa: ARG002
         if self.error is not None:
             raise self.error
         with self.database:

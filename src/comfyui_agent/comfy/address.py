@@ -54,7 +54,8 @@ class ServerAddress:
 
     def at(self, path: str, params: Mapping[str, str] | None = None) -> URL:
         """The URL of a percent-encoded route, below the base path and with the base query."""
-        return self.url.joinpath(path.lstrip("/"), encoded=True).with_query([*self.query, *(params or {}).items()])
+        url = self.url.joinpath(path.lstrip("/"), encoded=True)
+        return url.with_query([*self.query, *(params or {}).items()]) if self.query or params else url
 
     def socket(self, client_id: str) -> URL:
         url = self.at("ws", {"clientId": client_id})

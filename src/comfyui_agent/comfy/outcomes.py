@@ -84,7 +84,7 @@ def read_outcome(entry: HistoryEntry, known: PromptFacts) -> Outcome:
     failure = (
         _bad_ending(entry, ending, known)
         or _dropped_outputs(entry, known)
-        or _missing_outputs(entry, known)
+        or _missing_outputs(entry, results, known)
         or _nothing_at_all(entry, results, known)
     )
     cached_message = next((message for message in entry.messages if message.event == "execution_cached"), None)
@@ -143,12 +143,13 @@ def _dropped_outputs(entry: HistoryEntry, known: PromptFacts) -> Failure | None:
     return None
 
 
-def _missing_outputs(entry: HistoryEntry, known: PromptFacts) -> Failure | None:
+def _missing_outputs(entry: HistoryEntry, results: Results, known: PromptFacts) -> Failure | None:
     expected = known.expected
     if expected is None:  # the executed nodes of classes that always list what they save
         executed = entry.outputs_to_execute
         expected = frozenset(node_id for node_id in executed if class_of(entry.graph, node_id) in LISTED)
-    missing = expected - nodes_with_results(entry.outputs)
+    missing = expected - {file.node_id for file in results.files}
+    missing = missing - nodes_with_results(entry.outputs) if missing else missing
     if not missing:
         return None
     blocked = next((data for data in known.heard_errors if data.get("node_id")), None)

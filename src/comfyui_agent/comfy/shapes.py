@@ -47,11 +47,16 @@ def optional_list(value: Any) -> list[Any]:
 
 def optional_text(value: Any) -> str:
     """A text that any file and database takes."""
-    return value.replace("\0", "�").encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    if value.isascii() and "\0" not in value:
+        return value
+    return value.replace("\0", "�").encode("utf-8", "replace").decode()
 
 
 def shown(value: Any, longest: int = 200) -> str:
     """A text for messages: one line, not too long. Empty if there is none."""
     text = value[: longest * 4] if isinstance(value, str) else ""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    printable = text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+    line = " ".join(printable.split())
     return line if len(line) <= longest else line[: longest - 1] + "…"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -94,7 +94,7 @@ class Watch:
 
     def update(self, **changes: Any) -> None:
         if not self.is_over:
-            self.progress = replace(self.progress, changed_at=self._clock.now(), **changes)
+            self.progress = Progress(**vars(self.progress) | changes | {"changed_at": self._clock.now()})
             self._changed.set()
 
     def settle(self, outcome: Outcome) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from comfyui_agent.config.settings import Settings
@@ -145,7 +145,7 @@ class Workspace:
             raise ValueError(
                 f"{self.shown(path)!r} is where E3 keeps its own files: write a path such as jobs/finished/image/…"
             )
-        if any(part.startswith(".") for part in path.relative_to(self._real_root).parts):
+        if any(part.startswith(".") for part in path.parts[len(self._real_root.parts) :]):
             raise ValueError(f"{self.shown(path)!r} is hidden: write a path without a dot in front of a name")
 
     def folder(self, path: str) -> Path:
@@ -192,4 +192,9 @@ class Workspace:
 
 def _key(path: Path) -> Key:
     """The parts of a path, equal for names that some file system takes for the same one."""
-    return tuple(unicodedata.normalize("NFC", part).casefold().rstrip(". ") or part for part in path.parts)
+    return tuple(map(_part_key, path.parts))
+
+
+@lru_cache(1_000)
+def _part_key(part: str) -> str:
+    return unicodedata.normalize("NFC", part).casefold().rstrip(". ") or part

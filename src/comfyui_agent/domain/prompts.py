@@ -17,6 +17,8 @@ Graph = Mapping[str, Any]
 CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 SAVES_UNDER = "filename_prefix"
 DIGITS = "0123456789"
+MAPPINGS = dict, Mapping
+"""Nearly all are a dict, which is told much faster."""
 
 
 class NoSuchPlace(Exception):
@@ -44,13 +46,13 @@ def is_editor_format(document: Graph) -> bool:
 def inputs_of(graph: Graph, node_id: str) -> Mapping[str, Any]:
     """The inputs of a node, empty if the graph is not well formed."""
     node = graph.get(node_id)
-    inputs = node.get("inputs") if isinstance(node, Mapping) else None
-    return inputs if isinstance(inputs, Mapping) else {}
+    inputs = node.get("inputs") if isinstance(node, MAPPINGS) else None
+    return inputs if isinstance(inputs, MAPPINGS) else {}
 
 
 def class_of(graph: Graph, node_id: str) -> str:
     node = graph.get(node_id)
-    name = node.get("class_type") if isinstance(node, Mapping) else None
+    name = node.get("class_type") if isinstance(node, MAPPINGS) else None
     return name if isinstance(name, str) else ""
 
 

@@ -108,6 +108,7 @@ class Agent:
             self.is_ready.set()
             await self.fleet.start()
             self.store.on_change(self.signals.change.set)
+            self.store.gathers = True
             if self.supervisor is not None:
                 await self._attempt("starting ComfyUI processes", self.supervisor.look)
             await self._look_at_servers()

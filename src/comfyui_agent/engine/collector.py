@@ -174,9 +174,11 @@ class Collector:
                 raise Unkeepable(str(error)) from None
         if any(path.exists() for path in paths):
             await self._make_room(leased, paths, await self.store.run(ops.owned_files, shown))
-        asked_at = self.clock.now()
-        await self.recorder.write(ops.claim_files, leased.lease, shown, self.leases.seconds)
-        until = self.leases.prove(leased.lease, asked_at)
+        asked_at, until = self.clock.now(), self.leases.proved_until(leased.lease)
+        renews = until - asked_at < self.leases.seconds / 2
+        await self.recorder.write(ops.claim_files, leased.lease, shown, self.leases.seconds, renews=renews)
+        if renews:
+            until = self.leases.prove(leased.lease, asked_at)
         await _finish(PUBLISHING.run(self._publish_all, staged, paths, until))
         return shown
 

@@ -58,6 +58,10 @@ class Leases:
             self._held[key].proved_until = max(until, self._held[key].proved_until)
         return until
 
+    def proved_until(self, lease: Lease) -> float:
+        held = self._held.get((lease.job_id, lease.fence))
+        return held.proved_until if held is not None else 0.0
+
     def drop(self, lease: Lease) -> None:
         self._held.pop((lease.job_id, lease.fence), None)
 

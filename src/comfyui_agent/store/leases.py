@@ -138,7 +138,9 @@ class _Leasing:
             if row["is_lost"] and session.value("leave_server", id=row["id"]):
                 session.run("strike_job", id=row["id"])  # executed there, it may have brought that server down
             overtakes = choice.oldest is not None
-            is_load = session.run("note_set", server=server, model_set=choice.model_set, needs=choice.needs) > 0
+            is_load = (
+                not taken and session.run("note_set", server=server, model_set=choice.model_set, needs=choice.needs) > 0
+            )
             if overtakes:
                 session.run("count_overtake", server=server, is_stay=not is_load)
             leased.append(_take(session, row["id"], self.worker, server, ids[len(leased)], self.seconds, is_load))

@@ -29,8 +29,18 @@ LONGEST_TEXT = 8_000
 
 
 @transition
-def claim_files(session: Session, lease: Lease, paths: Sequence[str], seconds: float) -> list[str]:
-    """Prove the lease and claim files before they exist. Returns those it had. FileTaken if one is another's."""
+def claim_files(
+    session: Session, lease: Lease, paths: Sequence[str], seconds: float, *, renews: bool = True
+) -> list[str]:
+    """Prove the lease and claim files before they exist. Returns those it had. FileTaken if one is another's.
+
+    Without `renews`, the lease need not last longer than before.
+    """
+    if not renews:  # one statement for a name that is free
+        holder = {"id": lease.job_id, "fence": lease.fence}
+        paths = [path for path in paths if not session.run("claim_free_file", path=path, **holder)]
+        if not paths:
+            return []
     change_leased(session, "prove_lease", lease, seconds=seconds)
     ours = []
     for path in paths:
@@ -74,11 +84,11 @@ def complete_job(session: Session, lease: Lease, outputs: Sequence[str], duratio
     """Record the result of a job. Returns other files of the job that nothing refers to any more."""
     listed = json_text(list(outputs))
     note_ending(session, Event(EventName.JOB_DONE, job_id=lease.job_id), duration=duration, is_timed=True)
-    change_leased(session, "complete_job", lease, outputs=listed, duration=duration)
+    job = change_leased(session, "complete_job", lease, outputs=listed, duration=duration)
     session.run("end_attempt", **vars(lease), outcome=DONE, error=None)
     if duration is not None:
         session.run("note_timing", attempt_id=lease.attempt_id, seconds=duration)
-    return _disclaim(session, lease.job_id, set(outputs))
+    return _disclaim(session, lease.job_id, set(outputs)) if job["has_strays"] else []
 
 
 @transition

@@ -49,10 +49,11 @@ class Driver(Protocol):
     def version(self) -> int:
         """A number that grows with every commit here and with every change that is noticed from elsewhere."""
 
-    async def write(self, work: Callable[[Session], T]) -> T:
+    async def write(self, work: Callable[[Session], T], *, can_wait: bool = False) -> T:
         """Run work in a transaction. It is on disk when this returns; an exception undoes it.
 
-        Work may run more than once before its commit, so it may do nothing else that matters.
+        Work may run more than once before its commit, so it may do nothing else that matters. `can_wait`: some
+        milliseconds do not matter, so that it may share the commit of others.
         """
 
     async def read(self, work: Callable[[Session], T]) -> T: ...

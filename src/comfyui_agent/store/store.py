@@ -18,6 +18,8 @@ class Store:
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self._listeners: list[Callable[[], None]] = []
+        self.gathers = False
+        """Whether what an agent records may wait some milliseconds to share a commit: that saves processor time."""
 
     @property
     def identity(self) -> str:
@@ -32,8 +34,10 @@ class Store:
         """Run one operation. What returns is committed; what raises has changed nothing."""
         if operation.kind is OperationKind.QUERY:
             return await self.driver.read(lambda session: operation(session, *args, **kwargs))
-        result = await self.driver.write(lambda session: operation(session, *args, **kwargs))
-        if operation.kind is OperationKind.COMMAND:
+        is_command = operation.kind is OperationKind.COMMAND
+        can_wait = self.gathers and not is_command
+        result = await self.driver.write(lambda session: operation(session, *args, **kwargs), can_wait=can_wait)
+        if is_command:
             self.wake()
         return result
 

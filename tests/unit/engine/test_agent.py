@@ -121,8 +121,8 @@ async def test_a_result_is_not_named_once_the_lease_could_have_run_out(
 ) -> None:
     """The process was stopped right after its lease was proved."""
 
-    async def prove_and_sleep(really: Any, *facts: Any) -> Any:
-        proved = await really(*facts)
+    async def prove_and_sleep(really: Any, *facts: Any, **options: Any) -> Any:
+        proved = await really(*facts, **options)
         await room.clock.sleep(room.workspace.settings.lease_seconds)
         return proved
 

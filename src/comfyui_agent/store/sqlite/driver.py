@@ -76,8 +76,8 @@ class SqliteDriver:
     def log_bytes(self) -> int:
         return log_bytes(self.path)
 
-    async def write(self, work: Callable[[Session], T]) -> T:
-        result: T = await self._writer.write(work)
+    async def write(self, work: Callable[[Session], T], *, can_wait: bool = False) -> T:
+        result: T = await self._writer.write(work, can_wait=can_wait)
         return result
 
     async def read(self, work: Callable[[Session], T]) -> T:

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 256
 LOOK_SECONDS = 0.1
+GATHER_SECONDS = 0.005
+"""For so long after a commit, calls that can wait are gathered for the next one."""
 SAY_LOCKED_AFTER = 5.0
 PATIENCE_AT_THE_END = 0.3
 DISK_TROUBLE = (apsw.FullError, apsw.IOError, apsw.CorruptError)
@@ -35,6 +37,7 @@ class Call:
     work: Callable[[SqliteSession], Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
+    can_wait: bool = False
     result: Any = None
     error: Exception | None = None
 
@@ -71,16 +74,17 @@ class Writer:
         self._looked_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="e3-writer", daemon=True)
         self.commits = 0
+        self._committed_at = 0.0
         self.changes = 0
 
     def start(self) -> None:
         self._thread.start()
 
-    async def write(self, work: Callable[[SqliteSession], Any]) -> Any:
+    async def write(self, work: Callable[[SqliteSession], Any], *, can_wait: bool = False) -> Any:
         if self._closing.is_set():
             raise StoreClosed("the store is closed")
         loop = asyncio.get_running_loop()
-        call = Call(work, loop, loop.create_future())
+        call = Call(work, loop, loop.create_future(), can_wait)
         self._calls.put(call)
         return await call.future
 
@@ -125,6 +129,8 @@ class Writer:
             first = self._calls.get(timeout=LOOK_SECONDS)
         except queue.Empty:
             return []
+        if first is not None and first.can_wait:
+            time.sleep(max(0.0, self._committed_at + GATHER_SECONDS - time.monotonic()))
         return self._more([] if first is None else [first])
 
     def _more(self, calls: list[Call]) -> list[Call]:
@@ -172,6 +178,7 @@ class Writer:
                 done += 1
             self._more(calls)
         self.database.execute("COMMIT")
+        self._committed_at = time.monotonic()
 
     def _run_apart(self, call: Call) -> None:
         """Run a call in a savepoint: its failure undoes its own changes only."""

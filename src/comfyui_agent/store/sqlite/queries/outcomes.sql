@@ -10,6 +10,14 @@ WHERE grid_files.path = :path;
 INSERT INTO files (path, job_id) VALUES (:path, :job_id)
 ON CONFLICT (path) DO UPDATE SET job_id = excluded.job_id;
 
+-- name: claim_free_file
+-- Nothing if the name is not free, or the lease is lost.
+INSERT INTO files (path, job_id)
+SELECT :path, id FROM jobs
+WHERE id = :id AND fence = :fence AND status = 'processing'
+    AND NOT EXISTS (SELECT 1 FROM grid_files WHERE grid_files.path = :path)
+ON CONFLICT (path) DO NOTHING;
+
 -- name: files_of_job
 SELECT path FROM files WHERE job_id = :job_id;
 
@@ -23,7 +31,8 @@ UPDATE jobs SET
     worker_id = NULL, lease_expires_at = NULL, error_trace = NULL, failure_class = NULL, needs_regeneration = 0,
     hold = NULL, next_attempt_at = NULL, strikes = 0, avoids = NULL
 WHERE id = :id AND fence = :fence AND status = 'processing'
-RETURNING id;
+RETURNING id, EXISTS (
+    SELECT 1 FROM files WHERE job_id = jobs.id AND path NOT IN (SELECT value FROM json_each(:outputs))) AS has_strays;
 
 -- name: requeue_job
 UPDATE jobs SET
