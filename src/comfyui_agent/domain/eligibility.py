@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from comfyui_agent.domain.needs import AUTO, KnownNeeds, ModelInput
+from comfyui_agent.domain.needs import AUTO, ModelInput, Needs
 from comfyui_agent.domain.texts import listed
 
 BIGGER = 1.05
@@ -15,16 +15,16 @@ Offered = Mapping[str, Mapping[str, Collection[str]]]
 """The choices at a server, by node class and input. Classes that it does not have are missing."""
 
 
-def lacks(known: KnownNeeds, offered: Offered, capacity: int | None = None) -> tuple[str, ...]:
+def lacks(needs: Needs, offered: Offered, capacity: int | None = None) -> tuple[str, ...]:
     """What a server lacks for a job, in words. `capacity` is the memory that one prompt could have there."""
-    found = [f"node {name}" for name in known.needs.classes if name not in offered]
+    found = [f"node {name}" for name in needs.classes if name not in offered]
     found += [
         f"model {model.value} for {model.class_type}"
-        for model in known.needs.models
+        for model in needs.models
         if not _is_offered(model, offered.get(model.class_type, {}))
     ]
-    if is_too_small(capacity, known.memory_over):
-        found.append(f"memory: {gigabytes(capacity)}, and more than {gigabytes(known.memory_over)} is needed")
+    if is_too_small(capacity, needs.memory_over):
+        found.append(f"memory: {gigabytes(capacity)}, and more than {gigabytes(needs.memory_over)} is needed")
     return tuple(found)
 
 
@@ -40,9 +40,9 @@ def missing_everywhere(found: Mapping[str, Sequence[str]]) -> str:
     return f"no server has {listed(missing)}; looked for at {places}"
 
 
-def missing_for(needs: Iterable[KnownNeeds], offers: Mapping[str, Offered]) -> str:
+def missing_for(needs: Iterable[Needs], offers: Mapping[str, Offered]) -> str:
     """What some of these needs lack at all servers. `offers` is what each server has, by its address."""
-    found = [{address: lacks(known, offered) for address, offered in offers.items()} for known in needs]
+    found = [{address: lacks(each, offered) for address, offered in offers.items()} for each in needs]
     unmet = [each for each in found if all(each.values())]
     return missing_everywhere({address: [lack for each in unmet for lack in each[address]] for address in offers})
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS, takes_file
@@ -15,24 +16,20 @@ from comfyui_agent.domain.texts import json_text
 
 AUTO = "auto"
 """Stands for the first model that a server offers."""
-COUNTS = ("batch_size", "length", "frames", "video_frames")
+SIZES = {"width": 0, "height": 0, "batch_size": 1, "length": 1, "frames": 1, "video_frames": 1}
+"""Inputs that make up the size of pictures, and what counts where a node has no number there."""
 TEMPLATES_KEPT = 64
 COMBINATIONS_KEPT = 4096
 ANYTHING = "-"
 """The key of jobs whose needs cannot be known: any server may have them, and says what is wrong."""
 
 
-@dataclass(frozen=True, order=True)
-class ModelInput:
+class ModelInput(NamedTuple):
     """A model that a graph names, with the input that names it."""
 
     class_type: str
     name: str
     value: str
-
-    @property
-    def is_file(self) -> bool:
-        return self.value.lower().endswith(MODEL_ENDINGS)
 
 
 @dataclass(frozen=True)
@@ -43,19 +40,17 @@ class Needs:
     models: tuple[ModelInput, ...]
     classes: tuple[str, ...]
     pixels: int
+    memory_over: int | None = None
+    """More bytes than this are needed; None if a job with these needs never ran out of memory."""
 
     @cached_property
     def key(self) -> str:
-        return _digest([self.workflow, self._listed_models, self.classes, self.pixels])[:16]
+        return _digest([self.workflow, self.models, self.classes, self.pixels])[:16]
 
     @cached_property
     def model_set(self) -> str:
         """A short key of the models, the same for all workflows that load the same ones. Empty if there are none."""
-        return _digest(self._listed_models)[:8] if self.models else ""
-
-    @property
-    def _listed_models(self) -> list[list[str]]:
-        return [[model.class_type, model.name, model.value] for model in self.models]
+        return _digest(self.models)[:8] if self.models else ""
 
     def as_row(self) -> dict[str, Any]:
         """The columns of the table `needs`."""
@@ -63,18 +58,10 @@ class Needs:
             "key": self.key,
             "workflow": self.workflow,
             "model_set": self.model_set,
-            "models": json_text(self._listed_models),
+            "models": json_text(self.models),
             "classes": json_text(self.classes),
             "pixels": self.pixels,
         }
-
-
-@dataclass(frozen=True)
-class KnownNeeds:
-    """Needs as they are stored. With `memory_over`, more bytes than that are needed."""
-
-    needs: Needs
-    memory_over: int | None = None
 
 
 @dataclass(frozen=True)
@@ -101,23 +88,9 @@ class Timing:
 
 def model_names(models: Iterable[ModelInput]) -> str:
     """The models as people name them: files first, in the order of their names."""
-    names = dict.fromkeys(model.value for model in sorted(models) if model.is_file or model.value == AUTO)
+    values = [model.value for model in sorted(models)]
+    names = dict.fromkeys(each for each in values if _is_file(each) or each == AUTO)
     return " + ".join(names) or "no model"
-
-
-class Rendering(Protocol):
-    """A job with the values at the places of its template, whatever else it is."""
-
-    @property
-    def template(self) -> Template | None: ...
-
-    @property
-    def inputs(self) -> Mapping[str, Any]: ...
-
-
-def needs_of(job: Rendering) -> Needs | None:
-    """The needs of a job. None if it names its workflow by id only."""
-    return None if job.template is None else needs_of_template(job.template, job.inputs)
 
 
 def needs_of_template(template: Template, inputs: Mapping[str, Any]) -> Needs:
@@ -127,15 +100,15 @@ def needs_of_template(template: Template, inputs: Mapping[str, Any]) -> Needs:
     return _combined(template, changes)
 
 
-def needs_of_graph(graph: Graph) -> Needs:
-    return needs_of_template(Template.of(graph), {})
-
-
-def is_model_input(class_type: str, name: str, value: Any) -> bool:
+def _is_model_input(class_type: str, name: str, value: Any) -> bool:
     """Whether an input decides which models are loaded: a model file anywhere, or any text of a loader."""
     if not isinstance(value, str) or not value or takes_file(class_type, name):
         return False
-    return value.lower().endswith(MODEL_ENDINGS) or "Loader" in class_type
+    return _is_file(value) or "Loader" in class_type
+
+
+def _is_file(value: str) -> bool:
+    return value.lower().endswith(MODEL_ENDINGS)
 
 
 @dataclass(frozen=True)
@@ -148,7 +121,7 @@ class _Facts:
 
 def _counts(facts: _Facts, where: str, value: Any) -> bool:
     """Whether a value at a place changes what is needed."""
-    if where in facts.models or where.endswith((".width", ".height", *(f".{name}" for name in COUNTS))):
+    if where in facts.models or where.rpartition(".")[2] in SIZES:
         return isinstance(value, (str, int))
     if not isinstance(value, str):
         return False
@@ -156,7 +129,7 @@ def _counts(facts: _Facts, where: str, value: Any) -> bool:
         node_id, name = split_place(where)
     except NoSuchPlace:
         return False
-    return is_model_input(class_of(facts.graph, node_id), name, value)
+    return _is_model_input(class_of(facts.graph, node_id), name, value)
 
 
 @lru_cache(TEMPLATES_KEPT)
@@ -166,7 +139,7 @@ def _facts_of(template: Template) -> _Facts:
         f"{node_id}.{name}": ModelInput(class_of(graph, node_id), name, value)
         for node_id in graph
         for name, value in inputs_of(graph, node_id).items()
-        if is_model_input(class_of(graph, node_id), name, value)
+        if _is_model_input(class_of(graph, node_id), name, value)
     }
     classes = {class_of(graph, node_id) for node_id in graph} - {""}
     return _Facts(graph, models, tuple(sorted(classes)))
@@ -189,11 +162,9 @@ def _combined(template: Template, changes: tuple[tuple[str, Any], ...]) -> Needs
 
 def _pixels(inputs: Mapping[str, Any]) -> int:
     """Width by height by pictures of a node that has both; 0 if it has not, or takes them from other nodes."""
-    pixels = 1
-    for name in ("width", "height", *COUNTS):
-        value = inputs.get(name, 1 if name in COUNTS else 0)
-        pixels *= value if isinstance(value, int) and 0 <= value < 2**20 else 1 if name in COUNTS else 0
-    return min(pixels, 2**62)
+    numbers = [(inputs.get(name), default) for name, default in SIZES.items()]
+    factors = [each if isinstance(each, int) and 0 <= each < 2**20 else default for each, default in numbers]
+    return min(math.prod(factors), 2**62)
 
 
 def _digest(facts: Any) -> str:

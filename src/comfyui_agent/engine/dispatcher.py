@@ -9,20 +9,14 @@ from typing import Protocol
 from comfyui_agent.clock import Clock
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.engine.runs import Runs, Signals
+from comfyui_agent.fleet.routing import Routing, ServerRoute
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.store.leases import Route
 from comfyui_agent.store.operation import OperationRunner
 from comfyui_agent.store.records import Window
 
 BUSY_SECONDS = 0.05
-
-
-class Router(Protocol):
-    """What handing out work needs of the routing."""
-
-    def route(self, server: FleetServer, *, is_part: bool = False) -> Route: ...
 
 
 class Lookup(Protocol):
@@ -62,7 +56,7 @@ class Dispatcher:
     signals: Signals
     clock: Clock
     terms: LeaseTerms
-    routing: Router
+    routing: Routing
     lookup: Lookup
 
     async def hand_out(self) -> None:
@@ -105,7 +99,7 @@ class Dispatcher:
             window,
             ids,
             terms.seconds,
-            route=self.routing.route(server, is_part=terms.only is not None),
+            route=ServerRoute(self.routing, server, is_part=terms.only is not None),
             longest_backoff=terms.longest_backoff,
         ):
             await self.runs.start(leased, asked_at)

@@ -15,7 +15,7 @@ from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.domain.eligibility import gigabytes
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
-from comfyui_agent.domain.needs import KnownNeeds
+from comfyui_agent.domain.needs import Needs
 from comfyui_agent.domain.retry_policy import GiveUp, Retry, RetryPolicy, decide
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.fleet.server import FleetServer
@@ -40,11 +40,11 @@ class Alternatives(Protocol):
 class Capacities(Protocol):
     """What settling needs of the routing."""
 
-    def find(self, key: str | None) -> KnownNeeds | None: ...
+    def find(self, key: str | None) -> Needs | None: ...
 
-    def know(self, found: Iterable[KnownNeeds]) -> None: ...
+    def know(self, found: Iterable[Needs]) -> None: ...
 
-    def bigger_servers(self, known: KnownNeeds) -> list[FleetServer]: ...
+    def bigger_servers(self, known: Needs) -> list[FleetServer]: ...
 
     def employed(self) -> list[FleetServer]: ...
 
@@ -160,7 +160,7 @@ class Settlement:
             return failure, False
         known = replace(known, memory_over=max(known.memory_over or 0, server.capacity))
         self.routing.know([known])
-        await self.recorder.write(ops.raise_memory, known.needs.key, server.capacity)
+        await self.recorder.write(ops.raise_memory, known.key, server.capacity)
         if self.routing.bigger_servers(known):
             return failure, False
         there = ", ".join(

@@ -54,7 +54,7 @@ async def add_files(
     jobs = [answer.job for answer in answers if answer.job is not None and not answer.problem]
     accepted = [job.id for job in jobs]
     needs = await store.run(ops.find_needs, {job.needs for job in jobs if job.needs})
-    missing = missing_for(needs, await intake.offers({name for each in needs for name in each.needs.classes}))
+    missing = missing_for(needs, await intake.offers({name for each in needs for name in each.classes}))
     if not batch_name or not accepted:
         return AddedFiles(tuple(answers), missing=missing)
     batch = NewBatch(mint_batch_id(batch_name, "files"), batch_name, BatchKind.FILES)

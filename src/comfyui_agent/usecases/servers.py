@@ -87,13 +87,13 @@ class ServerUse:
 async def server_uses(store: Store, intake: Intake, reports: Sequence[ServerReport]) -> dict[str, ServerUse]:
     """How each server is used, by its address."""
     sets, waiting = await store.run(ops.server_sets), await store.run(ops.waiting_needs)
-    offers = await intake.offers({name for each in waiting if each for name in each.needs.classes})
+    offers = await intake.offers({name for each in waiting if each for name in each.classes})
     found = {}
     for report in reports:
         each, offered = sets.get(report.url, UNSEEN), offers.get(report.url)
         lacking = [lacks(known, offered) if known and offered is not None else () for known in waiting]
         elsewhere = {other.model_set for url, other in sets.items() if url != report.url}
-        is_left = all(known and known.needs.model_set in elsewhere for known in waiting)
+        is_left = all(known and known.model_set in elsewhere for known in waiting)
         unused = _reason(report, lacking, is_left=is_left)
         found[report.url] = ServerUse(each.names or None, each.since, each.loads, each.stays, each.overtakes, unused)
     return found

@@ -24,7 +24,7 @@ from comfyui_agent.store.agent_lock import AgentLock
 from support import fake_comfyui
 from support.agents import sized_picture, wait_until
 from support.changed_agent import QUICK_TUNING
-from support.launching import ended, launch_section, related, slots_in
+from support.launching import end_all, launch_section, related, slots_in
 
 DIRECTORY = Path(fake_comfyui.__path__[0])
 
@@ -40,8 +40,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     (root / "picture.json").write_text(json.dumps(sized_picture()))
     launch_on(monkeypatch)
     yield root
-    for _ in ended(root / "comfyui" / "tune"):
-        pass
+    end_all(root / "comfyui" / "tune")
 
 
 def launch_on(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:

@@ -17,7 +17,7 @@ from comfyui_agent.domain.binding import Place, Unbindable
 from comfyui_agent.domain.eligibility import Offered
 from comfyui_agent.domain.needs import AUTO
 from comfyui_agent.domain.node_classes import takes_file
-from comfyui_agent.domain.value_types import BadValue, Kind, ValueType, first_fit, text_of, type_of
+from comfyui_agent.domain.value_types import BadValue, Kind, first_fit, text_of, type_of
 from comfyui_agent.domain.values import Token
 from comfyui_agent.engine.intake.input_files import name_of
 
@@ -76,7 +76,6 @@ class Choices:
         self._ask = ask
         self._lock = threading.Lock()
         self._known: dict[tuple[str, str], tuple[float, Mapping[str, Any] | None]] = {}
-        self._types: dict[tuple[str, str, str], ValueType] = {}
         self._silent_until: dict[str, float] = {}
 
     def problems(self, workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
@@ -84,12 +83,12 @@ class Choices:
 
         Not looked at: `auto`, names of files, links, and inputs of which not every server gives a list of choices.
         """
-        places = {where: workflow.places.all[where] for where, value in values.items()}
+        places = {where: workflow.places.all[where] for where in values}
         looked_at = {where: place for where, place in places.items() if _is_choice(place, values[where])}
         self._learn({place.class_type for place in looked_at.values() if place.class_type})
         found = {}
         for where, place in looked_at.items():
-            types = self._types_of(place)
+            types = [type_of(None, each, place.name) for each in self._definitions_of(place.class_type)]
             if types and all(each.kind is Kind.COMBO and each.choices for each in types):
                 try:
                     first_fit(Token(text_of(values[where]), is_plain=True), types, where)
@@ -108,18 +107,11 @@ class Choices:
                 answers[url] = {name: each for name, (_, each) in found.items() if each} if is_known else None
         return offers_of(answers)
 
-    def _types_of(self, place: Place) -> list[ValueType]:
-        """What the servers that have the node take there."""
-        found = []
+    def _definitions_of(self, class_type: str) -> list[Mapping[str, Any]]:
+        """What the servers that have the node say about it."""
         with self._lock:
-            for url in self._urls():
-                _, definition = self._known.get((url, place.class_type), NOT_ASKED)
-                if definition is not None:
-                    key = url, place.class_type, place.name
-                    if key not in self._types:
-                        self._types[key] = type_of(None, definition, place.name)
-                    found.append(self._types[key])
-        return found
+            found = [self._known.get((url, class_type), NOT_ASKED)[1] for url in self._urls()]
+        return [each for each in found if each is not None]
 
     def _learn(self, classes: Collection[str]) -> None:
         """Ask all servers at once for definitions that are unknown or old, and wait a moment for the answers."""
@@ -127,9 +119,8 @@ class Choices:
         asking = []
         with self._lock:
             for url in self._urls():
-                wanted = [
-                    name for name in classes if moment - self._known.get((url, name), NOT_ASKED)[0] > REMEMBERED_SECONDS
-                ]
+                asked_at = {name: self._known.get((url, name), NOT_ASKED)[0] for name in classes}
+                wanted = [name for name, at in asked_at.items() if moment - at > REMEMBERED_SECONDS]
                 if wanted and moment >= self._silent_until.get(url, moment):
                     self._silent_until[url] = moment + SILENT_SECONDS  # until it has answered
                     asking.append(threading.Thread(target=self._hear, args=(url, wanted), daemon=True))
@@ -146,7 +137,6 @@ class Choices:
             self._silent_until.pop(url, None)
             for name in classes:
                 self._known[url, name] = now(), answer.get(name)
-            self._types = {key: each for key, each in self._types.items() if key[0] != url or key[1] not in classes}
 
 
 def offers_of(answers: Mapping[str, Definitions | None]) -> dict[str, Offered]:
