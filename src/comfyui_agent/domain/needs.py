@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS, takes_file
-from comfyui_agent.domain.prompts import Graph, NoSuchPlace, class_of, inputs_of, split_place
+from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, place
 from comfyui_agent.domain.texts import json_text
 
 AUTO = "auto"
@@ -95,9 +95,8 @@ def model_names(models: Iterable[ModelInput]) -> str:
 
 def needs_of_template(template: Template, inputs: Mapping[str, Any]) -> Needs:
     """What a template with values at its places needs."""
-    facts = _facts_of(template)
-    changes = tuple((where, value) for where, value in inputs.items() if _counts(facts, where, value))
-    return _combined(template, changes)
+    graph = _graph_of(template)
+    return _needs_with(template, tuple(each for each in inputs.items() if _counts(graph, *each)))
 
 
 def _is_model_input(class_type: str, name: str, value: Any) -> bool:
@@ -111,53 +110,33 @@ def _is_file(value: str) -> bool:
     return value.lower().endswith(MODEL_ENDINGS)
 
 
-@dataclass(frozen=True)
-class _Facts:
-    graph: Graph
-    models: Mapping[str, ModelInput]
-    """By place."""
-    classes: tuple[str, ...]
-
-
-def _counts(facts: _Facts, where: str, value: Any) -> bool:
-    """Whether a value at a place changes what is needed."""
-    if where in facts.models or where.rpartition(".")[2] in SIZES:
-        return isinstance(value, (str, int))
-    if not isinstance(value, str):
+def _counts(graph: Graph, where: str, value: Any) -> bool:
+    """Whether a value at a place may change what is needed."""
+    node_id, _, name = where.partition(".")
+    if not isinstance(value, (str, int)) or not name or not isinstance(graph.get(node_id), Mapping):
         return False
-    try:
-        node_id, name = split_place(where)
-    except NoSuchPlace:
-        return False
-    return _is_model_input(class_of(facts.graph, node_id), name, value)
+    kind, before = class_of(graph, node_id), inputs_of(graph, node_id).get(name)
+    return name in SIZES or any(_is_model_input(kind, name, each) for each in (value, before))
 
 
 @lru_cache(TEMPLATES_KEPT)
-def _facts_of(template: Template) -> _Facts:
-    graph = template.graph()
-    models = {
-        f"{node_id}.{name}": ModelInput(class_of(graph, node_id), name, value)
-        for node_id in graph
-        for name, value in inputs_of(graph, node_id).items()
-        if _is_model_input(class_of(graph, node_id), name, value)
-    }
-    classes = {class_of(graph, node_id) for node_id in graph} - {""}
-    return _Facts(graph, models, tuple(sorted(classes)))
+def _graph_of(template: Template) -> Graph:
+    return template.graph()
 
 
 @lru_cache(COMBINATIONS_KEPT)
-def _combined(template: Template, changes: tuple[tuple[str, Any], ...]) -> Needs:
-    facts = _facts_of(template)
-    models = dict(facts.models)
-    sizes: dict[str, dict[str, Any]] = {}
-    for where, value in changes:
-        node_id, name = split_place(where)
-        if isinstance(value, str):
-            models[where] = ModelInput(class_of(facts.graph, node_id), name, value)
-        else:
-            sizes.setdefault(node_id, {})[name] = value
-    pixels = [_pixels({**inputs_of(facts.graph, node_id), **sizes.get(node_id, {})}) for node_id in facts.graph]
-    return Needs(template.hash, tuple(sorted(set(models.values()))), facts.classes, max(pixels, default=0))
+def _needs_with(template: Template, changes: tuple[tuple[str, Any], ...]) -> Needs:
+    graph = place(_graph_of(template), dict(changes))
+    nodes = [(class_of(graph, node_id), inputs_of(graph, node_id)) for node_id in graph]
+    models = {
+        ModelInput(kind, name, value)
+        for kind, inputs in nodes
+        for name, value in inputs.items()
+        if _is_model_input(kind, name, value)
+    }
+    classes = {kind for kind, _ in nodes} - {""}
+    pixels = max((_pixels(inputs) for _, inputs in nodes), default=0)
+    return Needs(template.hash, tuple(sorted(models)), tuple(sorted(classes)), pixels)
 
 
 def _pixels(inputs: Mapping[str, Any]) -> int:

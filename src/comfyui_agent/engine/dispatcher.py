@@ -8,6 +8,7 @@ from typing import Protocol
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.domain.prompts import mint_prompt_id
+from comfyui_agent.engine.needs_lookup import NeedsLookup
 from comfyui_agent.engine.runs import Runs, Signals
 from comfyui_agent.fleet.routing import Routing, ServerRoute
 from comfyui_agent.fleet.server import FleetServer
@@ -17,11 +18,6 @@ from comfyui_agent.store.operation import OperationRunner
 from comfyui_agent.store.records import Window
 
 BUSY_SECONDS = 0.05
-
-
-class Lookup(Protocol):
-    def begin(self) -> None:
-        """Look up what the last leases had to leave because nobody knows what it needs."""
 
 
 class ReadyServers(Protocol):
@@ -57,7 +53,7 @@ class Dispatcher:
     clock: Clock
     terms: LeaseTerms
     routing: Routing
-    lookup: Lookup
+    lookup: NeedsLookup
 
     async def hand_out(self) -> None:
         """Servers with room, least busy first. Idle ones get one job each before any gets its second."""

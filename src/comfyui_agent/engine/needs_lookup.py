@@ -44,7 +44,7 @@ class NeedsLookup:
         if self.routing.unread or self.routing.unknown:
             self._start("needs", self._read_needs)
         for name in list(self.routing.unlearned):
-            self._ask(name, anew=False)
+            self.ask(name, anew=False)
 
     async def refresh(self) -> None:
         """Take over what was measured; now and then, ask servers again what they have."""
@@ -53,16 +53,13 @@ class NeedsLookup:
         if self.clock.now() - self._refreshed_at > REFRESH_SECONDS:
             self._refreshed_at = self.clock.now()
             for name in self.fleet.servers:
-                self.ask_again(name)
-
-    def ask_again(self, name: str) -> None:
-        """A server may have other nodes, models or memory than before."""
-        self._ask(name, anew=True)
+                self.ask(name)
 
     async def stop(self) -> None:
         await self._tasks.stop()
 
-    def _ask(self, name: str, *, anew: bool) -> None:
+    def ask(self, name: str, *, anew: bool = True) -> None:
+        """Ask a server what it has; `anew` where it may have other nodes, models or memory than before."""
         server = self.fleet.servers.get(name)
         if server is not None and server.answers:
             self._start(f"{name} again" if anew else name, partial(self._learn, server, anew=anew))
@@ -91,7 +88,7 @@ class NeedsLookup:
         found = await self.store.run(ops.find_needs, wanted)
         routing.unknown -= wanted
         routing.know(found)
-        routing.give_up_on(wanted - {each.key for each in found})
+        routing.unknowable |= wanted - {each.key for each in found}
 
     async def _learn(self, server: FleetServer, *, anew: bool) -> None:
         definitions = server.client.definitions

@@ -108,12 +108,14 @@ class Tuner:
         for each in rows:
             self._reference.setdefault(each.needs, each.seconds)
         renders = sum(each.renders for each in rows)
-        free = [await self._free_memory(card, server) for server in servers if server.health is Health.UP]
+        up = [server for server in servers if server.health is Health.UP]
+        free = [await self._free_memory(card, server) for server in up]
+        rendering = [server for server in up if len(server.at_work) > len(server.fetching)]
         number = self.supervisor.processes(card)
         return Sample(
             at=self.clock.now(),
             processes=number,
-            is_busy=len(servers) == number and all(_is_busy(server) for server in servers),
+            is_busy=len(rendering) == len(servers) == number,
             renders=renders,
             work=sum(each.renders * self._reference[each.needs] for each in rows),
             waiting=waiting,
@@ -143,10 +145,6 @@ class Tuner:
         if shown != self._shown:
             self._shown = shown
             await FILES.run(_write, self.folder / TUNING, json.dumps(shown))
-
-
-def _is_busy(server: FleetServer) -> bool:
-    return server.health is Health.UP and len(server.at_work) > len(server.fetching)
 
 
 def _write(path: Path, text: str) -> None:

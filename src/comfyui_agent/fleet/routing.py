@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 
 from comfyui_agent.clock import Clock
@@ -35,12 +35,13 @@ class Routing:
         self._stay_seconds = stay_seconds
         self._failover_seconds = failover_seconds
         self._known: dict[str, Needs] = {}
-        self._unknowable = {ANYTHING}
         self._lacks: dict[tuple[str, str], tuple[tuple[int, int | None, int | None], tuple[str, ...]]] = {}
         self._seconds: dict[tuple[str, str], float] = {}
         self._load_seconds: dict[tuple[str, str], float] = {}
         self.unknown: set[str] = set()
         """Keys of needs that have to be looked up."""
+        self.unknowable = {ANYTHING}
+        """Keys of needs that nobody can know: any server may have them."""
         self.unread: set[Any] = set()
         """Priorities that have jobs whose needs nobody has read yet."""
         self.unlearned: dict[str, set[str]] = {}
@@ -49,10 +50,6 @@ class Routing:
     def know(self, found: Iterable[Needs]) -> None:
         for each in found:
             self._known[each.key] = each
-
-    def give_up_on(self, keys: Iterable[str]) -> None:
-        """Nobody can know these needs: any server may have them."""
-        self._unknowable.update(keys)
 
     def find(self, key: str | None) -> Needs | None:
         return self._known.get(key) if key else None
@@ -76,7 +73,7 @@ class Routing:
 
         What every server lacks is given to any: what it says about the prompt is the truth.
         """
-        if key in self._unknowable:
+        if key in self.unknowable:
             return True
         known = self._known.get(key)
         if known is None:
@@ -175,18 +172,15 @@ class ServerRoute:
             is_unknown = is_unknown or fits is None
         if not heads and is_unknown:
             return Decline(None)
-        elsewhere: dict[str, str] = {}
-
-        def busy() -> frozenset[str]:
-            elsewhere.update(queue.sets_elsewhere())
-            return frozenset(elsewhere.values())
+        elsewhere = cache(queue.sets_elsewhere)
 
         def is_worth_loading(head: Head) -> bool | None:
             same_set = [each for each in heads if each.model_set == head.model_set]
-            others = [server for server, model_set in elsewhere.items() if model_set == head.model_set]
+            others = [server for server, model_set in elsewhere().items() if model_set == head.model_set]
             return self.routing.is_worth_loading(self.server, same_set, others, partial(queue.count, priority))
 
-        return choose(heads, state, self.routing.stay_seconds(self.server, state.model_set), busy, is_worth_loading)
+        stay_seconds = self.routing.stay_seconds(self.server, state.model_set)
+        return choose(heads, state, stay_seconds, lambda: elsewhere().values(), is_worth_loading)
 
 
 def _near(measured: Mapping[tuple[str, str], float], key: str, server: str) -> float | None:

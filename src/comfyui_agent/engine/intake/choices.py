@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 from comfyui_agent.batches.sweep_request import Keep
@@ -33,10 +33,10 @@ FILE = re.compile(r"[/\\]|\]\s*$|\.[A-Za-z]\w{1,11}$")
 """A value that names a file, such as a model: it may be put there before the job runs."""
 
 Definitions = Mapping[str, Mapping[str, Any]]
-Ask = Callable[[str, Collection[str]], Definitions | None]
+Ask = Callable[[str, Collection[str]], Coroutine[Any, Any, Definitions | None]]
 
 
-async def ask_server(url: str, classes: Collection[str], limits: Limits) -> dict[str, Mapping[str, Any]] | None:
+async def ask_server(url: str, classes: Collection[str], limits: Limits = QUICK) -> Definitions | None:
     """Definitions of the node classes that a server has; None if it does not answer."""
     from comfyui_agent.comfy.client import ComfyClient  # for those who need it
     from comfyui_agent.comfy.errors import ComfyError
@@ -53,9 +53,8 @@ async def ask_definitions(
     urls: Sequence[str], classes: Collection[str]
 ) -> tuple[dict[str, list[Mapping[str, Any]]], dict[str, Definitions | None]]:
     """Definitions of node classes, of every server that has them, and what each server answered."""
-    answers: dict[str, Definitions | None] = dict(
-        zip(urls, await asyncio.gather(*(ask_server(url, classes, PATIENT) for url in urls)), strict=True)
-    )
+    found_at = await asyncio.gather(*(ask_server(url, classes, PATIENT) for url in urls))
+    answers = dict(zip(urls, found_at, strict=True))
     found: dict[str, list[Mapping[str, Any]]] = {}
     for answer in answers.values():
         for name, definition in (answer or {}).items():
@@ -63,15 +62,10 @@ async def ask_definitions(
     return found, answers
 
 
-def ask(url: str, classes: Collection[str]) -> Definitions | None:
-    """`ask_server` for a thread that has no event loop."""
-    return asyncio.run(ask_server(url, classes, QUICK))
-
-
 class Choices:
     """What each server offers, asked class by class and remembered for a while. Call it from any thread."""
 
-    def __init__(self, urls: Callable[[], Sequence[str]], ask: Ask = ask) -> None:
+    def __init__(self, urls: Callable[[], Sequence[str]], ask: Ask = ask_server) -> None:
         self._urls = urls
         self._ask = ask
         self._lock = threading.Lock()
@@ -130,7 +124,7 @@ class Choices:
             thread.join(max(0.0, moment + PATIENCE - now()))
 
     def _hear(self, url: str, classes: Collection[str]) -> None:
-        answer = self._ask(url, classes)
+        answer = asyncio.run(self._ask(url, classes))
         if answer is None:
             return
         with self._lock:
@@ -155,11 +149,10 @@ def checking(keep: Keep, choices: Choices) -> Keep:
 
     def check(workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
         problems = {name_of(workflow, where): text for where, text in choices.problems(workflow, values).items()}
-        kept: dict[str, str] = {}
         try:
             kept = keep(workflow, values)
         except Unbindable as error:
-            problems |= error.problems
+            raise Unbindable(problems | error.problems) from None
         if problems:
             raise Unbindable(problems)
         return kept

@@ -114,7 +114,7 @@ class VideoMemory:
 
     @property
     def free(self) -> int:
-        return max(0, self.total - self._taken_by_others() - self.taken)
+        return max(0, self._room())
 
     @property
     def taken(self) -> int:
@@ -125,11 +125,11 @@ class VideoMemory:
         """Load a model and take what its work needs until `release`; the models used longest ago make room."""
         self._work = work = pixels * BYTES_PER_PIXEL
         self.loaded = [*(name for name in self.loaded if name != model), model]
-        while self._is_over() and len(self.loaded) > 1:
+        while self._room() < 0 and len(self.loaded) > 1:
             self.loaded.pop(0)
-        if not self._is_over():
+        if self._room() >= 0:
             self._publish()
-        if self._is_over():  # also when another simulator has taken the last of it at the same time
+        if self._room() < 0:  # also when another simulator has taken the last of it at the same time
             self._work = 0
             free = self.free
             self.keep_only(())
@@ -156,8 +156,6 @@ class VideoMemory:
     def _publish(self) -> None:
         self._card.update(taken=self.taken)
 
-    def _taken_by_others(self) -> int:
-        return sum(other.taken for other in self._card.others())
-
-    def _is_over(self) -> bool:
-        return self.taken + self._taken_by_others() > self.total
+    def _room(self) -> int:
+        """What is free, below 0 if more is taken than there is."""
+        return self.total - self.taken - sum(other.taken for other in self._card.others())
