@@ -188,13 +188,13 @@ async def _show(call: Invocation) -> None:
         routing = {url: asdict(use) for url, use in uses.items()}
         print_json([report.as_json() | {"routing": routing.get(report.url)} for report in reports])
         return
-    words = {url: use.words for url, use in uses.items()}
+    summaries = {url: use.summary for url, use in uses.items()}
     if on_terminal():
-        print_table(reports, words)
+        print_table(reports, summaries)
     else:
         widths = max(len(report.name) for report in reports), max(4, *(len(report.state) for report in reports))
         for report in reports:
-            typer.echo(f"{line_of(report, *widths)}  {one_line(words.get(report.url, ''))}".rstrip())
+            typer.echo(f"{line_of(report, *widths)}  {one_line(summaries.get(report.url, ''))}".rstrip())
     for line in tuning_lines(call.workspace).values():
         typer.echo(one_line(line))
 
@@ -224,7 +224,7 @@ def _memory(report: ServerReport) -> str:
     return f"{device.vram_free / 1024**3:.1f} GB of {device.vram_total / 1024**3:.1f} GB"
 
 
-def print_table(reports: Sequence[ServerReport], words: Mapping[str, str]) -> None:
+def print_table(reports: Sequence[ServerReport], summaries: Mapping[str, str]) -> None:
     counts = [Column(heading, justify="right") for heading in ("Running", "Waiting")]
     headings = ("Server", "State", "ComfyUI", "Device", "Free memory")
     table = Table(*headings, *counts, box=None, header_style="dim", pad_edge=False)
@@ -242,5 +242,5 @@ def print_table(reports: Sequence[ServerReport], words: Mapping[str, str]) -> No
     for report in reports:
         if report.stuck_since is not None:
             console.print(Text(f"{report.name} is stuck: {STUCK_REMEDY}"), soft_wrap=True)
-        if words.get(report.url):
-            console.print(Text(one_line(f"{report.name} {words[report.url]}"), "dim"), soft_wrap=True)
+        if summary := summaries.get(report.url):
+            console.print(Text(one_line(f"{report.name} {summary}"), "dim"), soft_wrap=True)

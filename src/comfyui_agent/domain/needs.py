@@ -1,10 +1,10 @@
-"""What a job needs of a server: the models its graph names, its node classes, the size of its pictures."""
+"""What a job needs of a server: models, node classes, the size of its pictures; and what a server lacks for it."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS, takes_file
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, place
-from comfyui_agent.domain.texts import json_text
+from comfyui_agent.domain.texts import json_text, listed
 
 AUTO = "auto"
 """Stands for the first model that a server offers."""
@@ -22,6 +22,12 @@ TEMPLATES_KEPT = 64
 COMBINATIONS_KEPT = 4096
 ANYTHING = "-"
 """The key of jobs whose needs cannot be known: any server may have them, and says what is wrong."""
+BIGGER = 1.05
+"""So much more memory counts as more."""
+GIB = 1024**3
+
+Offered = Mapping[str, Mapping[str, Collection[str]]]
+"""The choices at a server, by node class and input. Classes that it does not have are missing."""
 
 
 class ModelInput(NamedTuple):
@@ -30,6 +36,12 @@ class ModelInput(NamedTuple):
     class_type: str
     name: str
     value: str
+
+    def is_among(self, offered: Offered) -> bool:
+        choices = offered.get(self.class_type, {}).get(self.name)
+        if choices is None:
+            return True  # it takes any text, or there is no such node
+        return self.value in choices or (self.value == AUTO and bool(choices))
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,19 @@ class Needs:
     def model_set(self) -> str:
         """A short key of the models, the same for all workflows that load the same ones. Empty if there are none."""
         return _digest(self.models)[:8] if self.models else ""
+
+    def lacks(self, offered: Offered, capacity: int | None = None) -> tuple[str, ...]:
+        """What a server lacks for a job, in words. `capacity` is the memory that one prompt could have there."""
+        found = [f"node {name}" for name in self.classes if name not in offered]
+        missing = [model for model in self.models if not model.is_among(offered)]
+        found += [f"model {model.value} for {model.class_type}" for model in missing]
+        if self.exceeds(capacity):
+            found.append(f"memory: {gigabytes(capacity)}, and more than {gigabytes(self.memory_over)} is needed")
+        return tuple(found)
+
+    def exceeds(self, capacity: int | None) -> bool:
+        """Whether a job ran out of memory where there was as much."""
+        return capacity is not None and self.memory_over is not None and capacity < self.memory_over * BIGGER
 
     def as_row(self) -> dict[str, Any]:
         """The columns of the table `needs`."""
@@ -91,6 +116,29 @@ def model_names(models: Iterable[ModelInput]) -> str:
     values = [model.value for model in sorted(models)]
     names = dict.fromkeys(each for each in values if _is_file(each) or each == AUTO)
     return " + ".join(names) or "no model"
+
+
+def missing_everywhere(found: Mapping[str, Sequence[str]]) -> str:
+    """What all servers lack for a job, and where that was looked for. Empty if one lacks nothing.
+
+    `found` is what each server lacks, by its address.
+    """
+    if not found or not all(found.values()):
+        return ""
+    missing = list(dict.fromkeys(each for lacking in found.values() for each in lacking))
+    places = ", ".join(each.partition("://")[2] for each in found)
+    return f"no server has {listed(missing)}; looked for at {places}"
+
+
+def missing_for(needs: Iterable[Needs], offers: Mapping[str, Offered]) -> str:
+    """What some of these needs lack at all servers. `offers` is what each server has, by its address."""
+    found = [{address: each.lacks(offered) for address, offered in offers.items()} for each in needs]
+    unmet = [each for each in found if all(each.values())]
+    return missing_everywhere({address: [lack for each in unmet for lack in each[address]] for address in offers})
+
+
+def gigabytes(size: int | None) -> str:
+    return "an unknown amount" if size is None else f"{size / GIB:.1f} GB"
 
 
 def needs_of_template(template: Template, inputs: Mapping[str, Any]) -> Needs:

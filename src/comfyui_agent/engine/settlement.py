@@ -12,9 +12,9 @@ from typing import Protocol
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.errors import ComfyError
-from comfyui_agent.domain.eligibility import gigabytes
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.needs import gigabytes
 from comfyui_agent.domain.retry_policy import GiveUp, Retry, RetryPolicy, decide
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.fleet.routing import Routing

@@ -8,8 +8,7 @@ from functools import cache, partial
 from typing import Any, Protocol
 
 from comfyui_agent.clock import Clock
-from comfyui_agent.domain import eligibility
-from comfyui_agent.domain.needs import ANYTHING, Needs, Timing
+from comfyui_agent.domain.needs import ANYTHING, Needs, Timing, missing_everywhere
 from comfyui_agent.domain.routing import Choice, Decline, Head, ServerSet, choose, stay_for
 from comfyui_agent.fleet.server import FleetServer, Health
 from comfyui_agent.store.leases import Queue
@@ -98,8 +97,7 @@ class Routing:
         cached = self._lacks.get((server.name, needs.key))
         if cached is None or cached[0] != state:
             offered = {name: facts.choices for name in needs.classes if (facts := definitions.facts(name))}
-            found = eligibility.lacks(needs, offered, server.capacity)
-            cached = self._lacks[server.name, needs.key] = state, found
+            cached = self._lacks[server.name, needs.key] = state, needs.lacks(offered, server.capacity)
         return cached[1]
 
     def where_it_was_looked_for(self, key: str | None) -> str:
@@ -107,7 +105,7 @@ class Routing:
         known = self.find(key)
         if known is None:
             return ""
-        return eligibility.missing_everywhere({each.name: self.lacks(each, known) or () for each in self._configured()})
+        return missing_everywhere({each.name: self.lacks(each, known) or () for each in self._configured()})
 
     def is_worth_loading(
         self, server: FleetServer, heads: Sequence[Head], busy: Sequence[str], count: Count
@@ -129,8 +127,7 @@ class Routing:
 
     def bigger_servers(self, needs: Needs) -> list[FleetServer]:
         """Servers that have all that is needed, and more memory than was too little."""
-        able = [each for each in self.employed() if self._may_have(each, needs)]
-        return [each for each in able if not eligibility.is_too_small(each.capacity, needs.memory_over)]
+        return [each for each in self.employed() if self._may_have(each, needs) and not needs.exceeds(each.capacity)]
 
     def _configured(self) -> list[FleetServer]:
         """All servers but those that are gone for good. What is paused may be resumed: jobs wait for it."""

@@ -13,11 +13,11 @@ from pathlib import Path
 from comfyui_agent.clock import now
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id
-from comfyui_agent.domain.eligibility import missing_for
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.job_files import FileVerdict, ReadFile
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import folder_of
+from comfyui_agent.domain.needs import missing_for
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.folder_scan import Refused, Unsettled, is_job_file, read_whole, sign, trouble_with

@@ -10,7 +10,6 @@ from typing import Any
 
 from comfyui_agent.comfy.address import address_of, name_of
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.eligibility import lacks
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.domain.texts import listed
@@ -78,7 +77,7 @@ class ServerUse:
     unused: str | None
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         loaded = f"has {self.loaded} loaded since {(self.since or '')[11:19]} UTC" if self.loaded else ""
         counts = f"{self.loads} loads, {self.stays} stays, {self.overtakes} overtakes" if self.loads else ""
         return "; ".join(filter(None, (loaded, counts, f"not used: {self.unused}" if self.unused else "")))
@@ -91,7 +90,7 @@ async def server_uses(store: Store, intake: Intake, reports: Sequence[ServerRepo
     found = {}
     for report in reports:
         each, offered = sets.get(report.url, UNSEEN), offers.get(report.url)
-        lacking = [lacks(known, offered) if known and offered is not None else () for known in waiting]
+        lacking = [known.lacks(offered) if known and offered is not None else () for known in waiting]
         elsewhere = {other.model_set for url, other in sets.items() if url != report.url}
         is_left = all(known and known.model_set in elsewhere for known in waiting)
         unused = _reason(report, lacking, is_left=is_left)

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from comfyui_agent.comfy.address import address_of, name_of
-from comfyui_agent.domain.eligibility import lacks, missing_everywhere
 from comfyui_agent.domain.jobs import Attempt, Job
+from comfyui_agent.domain.needs import missing_everywhere
 from comfyui_agent.domain.routing import stay_for
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted, parsed
@@ -65,7 +65,7 @@ async def find_whereabouts(
     reports = await (look() if look else look_at_servers(store, intake.workspace))
     for report in (each for each in reports if each.url in configured):
         loaded, capacity = sets.get(report.url, UNSEEN), report.stats.capacity if report.stats else None
-        found = lacks(known, offers[report.url], capacity) if known and report.url in offers else None
+        found = known.lacks(offers[report.url], capacity) if known and report.url in offers else None
         model_set = loaded.model_set or ""
         stay_seconds = stay_for(limit, loads.get((report.url, model_set)))
         is_next = ahead.overtaken_seconds is None or known is None or known.model_set == model_set

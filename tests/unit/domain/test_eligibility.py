@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from comfyui_agent.domain.eligibility import GIB, lacks, missing_for
 from comfyui_agent.domain.jobs import Template
-from comfyui_agent.domain.needs import Needs, needs_of_template
+from comfyui_agent.domain.needs import GIB, Needs, missing_for, needs_of_template
 
 
 def needing(model: str, memory_over: int | None = None) -> Needs:
@@ -44,7 +43,7 @@ def server(*models: str, nodes: tuple[str, ...] = ("Upscale",)) -> dict[str, dic
 def test_what_a_server_lacks(
     known: Needs, offered: dict[str, dict[str, list[str]]], capacity: int | None, words: tuple[str, ...]
 ) -> None:
-    assert lacks(known, offered, capacity) == words
+    assert known.lacks(offered, capacity) == words
 
 
 def test_what_no_server_has_is_named_once_with_where_it_was_looked_for() -> None:

@@ -14,8 +14,7 @@ from comfyui_agent.comfy.address import address_of
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.binding import Place, Unbindable
-from comfyui_agent.domain.eligibility import Offered
-from comfyui_agent.domain.needs import AUTO
+from comfyui_agent.domain.needs import AUTO, Offered
 from comfyui_agent.domain.node_classes import takes_file
 from comfyui_agent.domain.value_types import BadValue, Kind, first_fit, text_of, type_of
 from comfyui_agent.domain.values import Token
