@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
@@ -21,7 +22,7 @@ from comfyui_agent.domain.texts import counted
 from comfyui_agent.fleet.launch.plan import Slot
 from comfyui_agent.fleet.launch.tuning import MEASURING, Findings, Sample, Step, Tuning
 from comfyui_agent.fleet.routing import RoutedFleet
-from comfyui_agent.fleet.server import FleetServer, Health
+from comfyui_agent.fleet.server import Health
 from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import NamedLock
@@ -60,7 +61,7 @@ class Tuner:
     folder: Path
     tunings: dict[str, Tuning] = field(default_factory=dict, init=False)
     _reference: dict[str, float] = field(default_factory=dict, init=False)
-    _process_memory: dict[str, int] = field(default_factory=dict, init=False)
+    _process_memory: dict[str, int] = field(default_factory=lambda: defaultdict(int), init=False)
     _shown: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -109,7 +110,12 @@ class Tuner:
             self._reference.setdefault(each.needs, each.seconds)
         renders = sum(each.renders for each in rows)
         up = [server for server in servers if server.health is Health.UP]
-        free = [await self._free_memory(card, server) for server in up]
+        free = []
+        for server in up:
+            with contextlib.suppress(ComfyError):
+                stats = await server.client.system_stats()
+                self._process_memory[card] = max(self._process_memory[card], stats.reserved)
+                free.append(stats.free_memory)
         rendering = [server for server in up if len(server.at_work) > len(server.fetching)]
         number = self.supervisor.processes(card)
         return Sample(
@@ -120,19 +126,12 @@ class Tuner:
             work=sum(each.renders * self._reference[each.needs] for each in rows),
             waiting=waiting,
             render_seconds=sum(each.renders * each.seconds for each in rows) / max(1, renders),
-            free_memory=min((each for each in free if each is not None), default=None),
-            process_memory=self._process_memory.get(card, 0),
+            free_memory=min(free, default=None),
+            process_memory=self._process_memory[card],
             oom_failures=sum(server.oom_failures for server in known),
             failure=self.supervisor.failure(card),
             is_idle=not waiting and not any(server.at_work for server in servers),
         )
-
-    async def _free_memory(self, card: str, server: FleetServer) -> int | None:
-        with contextlib.suppress(ComfyError):
-            stats = await server.client.system_stats()
-            self._process_memory[card] = max(self._process_memory.get(card, 0), stats.reserved)
-            return stats.free_memory
-        return None
 
     async def _show(self) -> None:
         """Leave what was found for those who look from other processes."""

@@ -47,8 +47,7 @@ class Routing:
         """Node classes that have to be asked for, by server."""
 
     def know(self, found: Iterable[Needs]) -> None:
-        for each in found:
-            self._known[each.key] = each
+        self._known |= {each.key: each for each in found}
 
     def find(self, key: str | None) -> Needs | None:
         return self._known.get(key) if key else None
