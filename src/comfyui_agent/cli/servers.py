@@ -25,7 +25,7 @@ from comfyui_agent.engine.tuner import tuning_lines
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.usecases import servers as usecases
 from comfyui_agent.usecases.intake import Intake
-from comfyui_agent.usecases.servers import ChangedServer, ServerChange, change_server, known_servers
+from comfyui_agent.usecases.servers import ServerChange
 from comfyui_agent.usecases.whereabouts import find_whereabouts
 
 app = typer.Typer(
@@ -44,6 +44,14 @@ ServerName = Annotated[
 ]
 OPTIONS = {"server": (Servers, None), **{name: SHARED[name] for name in USUAL}}
 WITH_CONTEXT = {"context": (typer.Context, inspect.Parameter.empty), **OPTIONS}
+CHANGED = {
+    None: "{name} is back at work.",
+    ServerState.PAUSED: "{name} is paused: it gets nothing new, what it has is brought home. "
+    "Undo: e3 servers resume {name}",
+    ServerState.DRAINING: "{name} is draining: what waits there goes elsewhere, what runs there finishes. "
+    "See: e3 servers",
+    ServerState.DRAINED: "{name} is drained: nothing of this queue is there. Undo: e3 servers resume {name}",
+}
 
 
 def _invocation(options: Mapping[str, Any]) -> Invocation:
@@ -160,26 +168,11 @@ async def explain(
 async def _change(call: Invocation, name: str, change: ServerChange) -> None:
     async with call.opened() as store:
         try:
-            url = find_server(name, await known_servers(store, call.workspace))
-        except Unnamed as error:
-            fail(str(error), code=USAGE)
+            url = find_server(name, await usecases.known_servers(store, call.workspace))
         except NoServer as error:
-            fail(str(error))
-        changed = await change_server(store, call.actor, url, change)
-    call.show(changed.as_json(), _sentence(changed))
-
-
-def _sentence(changed: ChangedServer) -> str:
-    name = changed.name
-    match changed.state:
-        case None:
-            return f"{name} is back at work."
-        case ServerState.PAUSED:
-            return f"{name} is paused: it gets nothing new, what it has is brought home. Undo: e3 servers resume {name}"
-        case ServerState.DRAINING:
-            return f"{name} is draining: what waits there goes elsewhere, what runs there finishes. See: e3 servers"
-        case ServerState.DRAINED:
-            return f"{name} is drained: nothing of this queue is there. Undo: e3 servers resume {name}"
+            fail(str(error), code=USAGE if isinstance(error, Unnamed) else 1)
+        changed = await usecases.change_server(store, call.actor, url, change)
+    call.show(changed.as_json(), CHANGED[changed.state].format(name=changed.name))
 
 
 async def _show(call: Invocation) -> None:
@@ -191,17 +184,17 @@ async def _show(call: Invocation) -> None:
             uses = await usecases.server_uses(store, Intake(call.workspace), reports)
     except StoreError:  # there is no database, or it cannot be read
         reports = await asyncio.gather(*(look_at(url) for url in urls))
-    words = {url: use.words for url, use in uses.items()}
     if call.as_json:
         routing = {url: asdict(use) for url, use in uses.items()}
         print_json([report.as_json() | {"routing": routing.get(report.url)} for report in reports])
         return
+    summaries = {url: use.summary for url, use in uses.items()}
     if on_terminal():
-        print_table(reports, words)
+        print_table(reports, summaries)
     else:
         widths = max(len(report.name) for report in reports), max(4, *(len(report.state) for report in reports))
         for report in reports:
-            typer.echo(f"{line_of(report, *widths)}  {one_line(words.get(report.url, ''))}".rstrip())
+            typer.echo(f"{line_of(report, *widths)}  {one_line(summaries.get(report.url, ''))}".rstrip())
     for line in tuning_lines(call.workspace).values():
         typer.echo(one_line(line))
 
@@ -231,7 +224,7 @@ def _memory(report: ServerReport) -> str:
     return f"{device.vram_free / 1024**3:.1f} GB of {device.vram_total / 1024**3:.1f} GB"
 
 
-def print_table(reports: Sequence[ServerReport], words: Mapping[str, str]) -> None:
+def print_table(reports: Sequence[ServerReport], summaries: Mapping[str, str]) -> None:
     counts = [Column(heading, justify="right") for heading in ("Running", "Waiting")]
     headings = ("Server", "State", "ComfyUI", "Device", "Free memory")
     table = Table(*headings, *counts, box=None, header_style="dim", pad_edge=False)
@@ -249,5 +242,5 @@ def print_table(reports: Sequence[ServerReport], words: Mapping[str, str]) -> No
     for report in reports:
         if report.stuck_since is not None:
             console.print(Text(f"{report.name} is stuck: {STUCK_REMEDY}"), soft_wrap=True)
-        if words.get(report.url):
-            console.print(Text(one_line(f"{report.name} {words[report.url]}"), "dim"), soft_wrap=True)
+        if summary := summaries.get(report.url):
+            console.print(Text(one_line(f"{report.name} {summary}"), "dim"), soft_wrap=True)

@@ -74,22 +74,22 @@ async def tune(
 
 
 async def _follow(call: Invocation, run: TuningRun) -> None:
-    """Tell what is decided, and how many were rendered."""
-    told: dict[str, str] = {}
+    """Show what is decided, and how many were rendered."""
+    shown: dict[str, str] = {}
     began = time.monotonic()
 
     def status() -> Status:
         spent = time.monotonic() - began
         return Status(f"  {counted(run.rendered, 'picture')}, at most {duration_of(run.seconds)}", spent / run.seconds)
 
-    def tell() -> None:
+    def show() -> None:
         for card, tuning in run.cards.items():
-            if told.get(card) != tuning.decision:
-                told[card] = tuning.decision
-                view.say(f"{card}: {tuning.decision}")
+            if shown.get(card) != tuning.found.decision:
+                shown[card] = tuning.found.decision
+                view.say(f"{card}: {tuning.found.decision}")
 
     with ProgressView(status, err=call.as_json) as view:
-        await run.until_settled(tell)
+        await run.until_settled(show)
 
 
 def _show(call: Invocation, run: TuningRun) -> None:

@@ -1,38 +1,47 @@
-"""What a job needs of a server: the models its graph names, its node classes, the size of its pictures."""
+"""What a job needs of a server: models, node classes, the size of its pictures; and what a server lacks for it."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS, takes_file
-from comfyui_agent.domain.prompts import Graph, NoSuchPlace, class_of, inputs_of, split_place
-from comfyui_agent.domain.texts import json_text
+from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, place
+from comfyui_agent.domain.texts import json_text, listed
 
 AUTO = "auto"
 """Stands for the first model that a server offers."""
-COUNTS = ("batch_size", "length", "frames", "video_frames")
+SIZES = {"width": 0, "height": 0, "batch_size": 1, "length": 1, "frames": 1, "video_frames": 1}
+"""Inputs that make up the size of pictures, and what counts where a node has no number there."""
 TEMPLATES_KEPT = 64
 COMBINATIONS_KEPT = 4096
 ANYTHING = "-"
 """The key of jobs whose needs cannot be known: any server may have them, and says what is wrong."""
+BIGGER = 1.05
+"""So much more memory counts as more."""
+GIB = 1024**3
+
+Offered = Mapping[str, Mapping[str, Collection[str]]]
+"""The choices at a server, by node class and input. Classes that it does not have are missing."""
 
 
-@dataclass(frozen=True, order=True)
-class ModelInput:
+class ModelInput(NamedTuple):
     """A model that a graph names, with the input that names it."""
 
     class_type: str
     name: str
     value: str
 
-    @property
-    def is_file(self) -> bool:
-        return self.value.lower().endswith(MODEL_ENDINGS)
+    def is_among(self, offered: Offered) -> bool:
+        choices = offered.get(self.class_type, {}).get(self.name)
+        if choices is None:
+            return True  # it takes any text, or there is no such node
+        return self.value in choices or (self.value == AUTO and bool(choices))
 
 
 @dataclass(frozen=True)
@@ -43,19 +52,30 @@ class Needs:
     models: tuple[ModelInput, ...]
     classes: tuple[str, ...]
     pixels: int
+    memory_over: int | None = None
+    """More bytes than this are needed; None if a job with these needs never ran out of memory."""
 
     @cached_property
     def key(self) -> str:
-        return _digest([self.workflow, self._listed_models, self.classes, self.pixels])[:16]
+        return _digest([self.workflow, self.models, self.classes, self.pixels])[:16]
 
     @cached_property
     def model_set(self) -> str:
         """A short key of the models, the same for all workflows that load the same ones. Empty if there are none."""
-        return _digest(self._listed_models)[:8] if self.models else ""
+        return _digest(self.models)[:8] if self.models else ""
 
-    @property
-    def _listed_models(self) -> list[list[str]]:
-        return [[model.class_type, model.name, model.value] for model in self.models]
+    def lacks(self, offered: Offered, capacity: int | None = None) -> tuple[str, ...]:
+        """What a server lacks for a job, in words. `capacity` is the memory that one prompt could have there."""
+        found = [f"node {name}" for name in self.classes if name not in offered]
+        missing = [model for model in self.models if not model.is_among(offered)]
+        found += [f"model {model.value} for {model.class_type}" for model in missing]
+        if self.exceeds(capacity):
+            found.append(f"memory: {gigabytes(capacity)}, and more than {gigabytes(self.memory_over)} is needed")
+        return tuple(found)
+
+    def exceeds(self, capacity: int | None) -> bool:
+        """Whether a job ran out of memory where there was as much."""
+        return capacity is not None and self.memory_over is not None and capacity < self.memory_over * BIGGER
 
     def as_row(self) -> dict[str, Any]:
         """The columns of the table `needs`."""
@@ -63,18 +83,10 @@ class Needs:
             "key": self.key,
             "workflow": self.workflow,
             "model_set": self.model_set,
-            "models": json_text(self._listed_models),
+            "models": json_text(self.models),
             "classes": json_text(self.classes),
             "pixels": self.pixels,
         }
-
-
-@dataclass(frozen=True)
-class KnownNeeds:
-    """Needs as they are stored. With `memory_over`, more bytes than that are needed."""
-
-    needs: Needs
-    memory_over: int | None = None
 
 
 @dataclass(frozen=True)
@@ -99,99 +111,85 @@ class Timing:
 
 def model_names(models: Iterable[ModelInput]) -> str:
     """The models as people name them: files first, in the order of their names."""
-    names = dict.fromkeys(model.value for model in sorted(models) if model.is_file or model.value == AUTO)
+    values = [model.value for model in sorted(models)]
+    names = dict.fromkeys(each for each in values if _is_file(each) or each == AUTO)
     return " + ".join(names) or "no model"
 
 
-class Rendering(Protocol):
-    """A job with the values at the places of its template, whatever else it is."""
+def missing_everywhere(found: Mapping[str, Sequence[str]]) -> str:
+    """What all servers lack for a job, and where that was looked for. Empty if one lacks nothing.
 
-    @property
-    def template(self) -> Template | None: ...
+    `found` is what each server lacks, by its address.
+    """
+    if not found or not all(found.values()):
+        return ""
+    missing = list(dict.fromkeys(each for lacking in found.values() for each in lacking))
+    places = ", ".join(each.partition("://")[2] for each in found)
+    return f"no server has {listed(missing)}; looked for at {places}"
 
-    @property
-    def inputs(self) -> Mapping[str, Any]: ...
+
+def missing_for(needs: Iterable[Needs], offers: Mapping[str, Offered]) -> str:
+    """What some of these needs lack at all servers. `offers` is what each server has, by its address."""
+    found = [{address: each.lacks(offered) for address, offered in offers.items()} for each in needs]
+    unmet = [each for each in found if all(each.values())]
+    return missing_everywhere({address: [lack for each in unmet for lack in each[address]] for address in offers})
 
 
-def needs_of(job: Rendering) -> Needs | None:
-    """The needs of a job. None if it names its workflow by id only."""
-    return None if job.template is None else needs_of_template(job.template, job.inputs)
+def gigabytes(size: int | None) -> str:
+    return "an unknown amount" if size is None else f"{size / GIB:.1f} GB"
 
 
 def needs_of_template(template: Template, inputs: Mapping[str, Any]) -> Needs:
     """What a template with values at its places needs."""
-    facts = _facts_of(template)
-    changes = tuple((where, value) for where, value in inputs.items() if _counts(facts, where, value))
-    return _combined(template, changes)
+    graph = _graph_of(template)
+    return _needs_with(template, tuple(each for each in inputs.items() if _counts(graph, *each)))
 
 
-def needs_of_graph(graph: Graph) -> Needs:
-    return needs_of_template(Template.of(graph), {})
-
-
-def is_model_input(class_type: str, name: str, value: Any) -> bool:
+def _is_model_input(class_type: str, name: str, value: Any) -> bool:
     """Whether an input decides which models are loaded: a model file anywhere, or any text of a loader."""
     if not isinstance(value, str) or not value or takes_file(class_type, name):
         return False
-    return value.lower().endswith(MODEL_ENDINGS) or "Loader" in class_type
+    return _is_file(value) or "Loader" in class_type
 
 
-@dataclass(frozen=True)
-class _Facts:
-    graph: Graph
-    models: Mapping[str, ModelInput]
-    """By place."""
-    classes: tuple[str, ...]
+def _is_file(value: str) -> bool:
+    return value.lower().endswith(MODEL_ENDINGS)
 
 
-def _counts(facts: _Facts, where: str, value: Any) -> bool:
-    """Whether a value at a place changes what is needed."""
-    if where in facts.models or where.endswith((".width", ".height", *(f".{name}" for name in COUNTS))):
-        return isinstance(value, (str, int))
-    if not isinstance(value, str):
+def _counts(graph: Graph, where: str, value: Any) -> bool:
+    """Whether a value at a place may change what is needed."""
+    node_id, _, name = where.partition(".")
+    if not isinstance(value, (str, int)) or not name or not isinstance(graph.get(node_id), Mapping):
         return False
-    try:
-        node_id, name = split_place(where)
-    except NoSuchPlace:
-        return False
-    return is_model_input(class_of(facts.graph, node_id), name, value)
+    kind, before = class_of(graph, node_id), inputs_of(graph, node_id).get(name)
+    return name in SIZES or any(_is_model_input(kind, name, each) for each in (value, before))
 
 
 @lru_cache(TEMPLATES_KEPT)
-def _facts_of(template: Template) -> _Facts:
-    graph = template.graph()
-    models = {
-        f"{node_id}.{name}": ModelInput(class_of(graph, node_id), name, value)
-        for node_id in graph
-        for name, value in inputs_of(graph, node_id).items()
-        if is_model_input(class_of(graph, node_id), name, value)
-    }
-    classes = {class_of(graph, node_id) for node_id in graph} - {""}
-    return _Facts(graph, models, tuple(sorted(classes)))
+def _graph_of(template: Template) -> Graph:
+    return template.graph()
 
 
 @lru_cache(COMBINATIONS_KEPT)
-def _combined(template: Template, changes: tuple[tuple[str, Any], ...]) -> Needs:
-    facts = _facts_of(template)
-    models = dict(facts.models)
-    sizes: dict[str, dict[str, Any]] = {}
-    for where, value in changes:
-        node_id, name = split_place(where)
-        if isinstance(value, str):
-            models[where] = ModelInput(class_of(facts.graph, node_id), name, value)
-        else:
-            sizes.setdefault(node_id, {})[name] = value
-    pixels = [_pixels({**inputs_of(facts.graph, node_id), **sizes.get(node_id, {})}) for node_id in facts.graph]
-    return Needs(template.hash, tuple(sorted(set(models.values()))), facts.classes, max(pixels, default=0))
+def _needs_with(template: Template, changes: tuple[tuple[str, Any], ...]) -> Needs:
+    graph = place(_graph_of(template), dict(changes))
+    nodes = [(class_of(graph, node_id), inputs_of(graph, node_id)) for node_id in graph]
+    models = {
+        ModelInput(kind, name, value)
+        for kind, inputs in nodes
+        for name, value in inputs.items()
+        if _is_model_input(kind, name, value)
+    }
+    classes = {kind for kind, _ in nodes} - {""}
+    pixels = max((_pixels(inputs) for _, inputs in nodes), default=0)
+    return Needs(template.hash, tuple(sorted(models)), tuple(sorted(classes)), pixels)
 
 
 def _pixels(inputs: Mapping[str, Any]) -> int:
     """Width by height by pictures of a node that has both; 0 if it has not, or takes them from other nodes."""
-    pixels = 1
-    for name in ("width", "height", *COUNTS):
-        value = inputs.get(name, 1 if name in COUNTS else 0)
-        pixels *= value if isinstance(value, int) and 0 <= value < 2**20 else 1 if name in COUNTS else 0
-    return min(pixels, 2**62)
+    numbers = [(inputs.get(name), default) for name, default in SIZES.items()]
+    factors = [each if isinstance(each, int) and 0 <= each < 2**20 else default for each, default in numbers]
+    return min(math.prod(factors), 2**62)
 
 
 def _digest(facts: Any) -> str:

@@ -101,7 +101,7 @@ def make_agent(
     alerts = ServerAlerts(recorder, recovery, signals, clock, inputs.forget)
     states = ServerStates(store, fleet, signals.work)
     grids = GridBuilder(store, workspace, recorder, lock, only)
-    inputs.on_forget = lookup.ask_again
+    inputs.on_forget = lookup.ask
     fleet.on_health, fleet.on_queue = alerts.see_health, unowned.see_queue
     bus.subscribe(grids.see_event)
     return Agent(

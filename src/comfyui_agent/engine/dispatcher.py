@@ -8,26 +8,16 @@ from typing import Protocol
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.domain.prompts import mint_prompt_id
+from comfyui_agent.engine.needs_lookup import NeedsLookup
 from comfyui_agent.engine.runs import Runs, Signals
+from comfyui_agent.fleet.routing import Routing, ServerRoute
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.store.leases import Route
 from comfyui_agent.store.operation import OperationRunner
 from comfyui_agent.store.records import Window
 
 BUSY_SECONDS = 0.05
-
-
-class Router(Protocol):
-    """What handing out work needs of the routing."""
-
-    def route(self, server: FleetServer, *, is_part: bool = False) -> Route: ...
-
-
-class Lookup(Protocol):
-    def begin(self) -> None:
-        """Look up what the last leases had to leave because nobody knows what it needs."""
 
 
 class ReadyServers(Protocol):
@@ -62,8 +52,8 @@ class Dispatcher:
     signals: Signals
     clock: Clock
     terms: LeaseTerms
-    routing: Router
-    lookup: Lookup
+    routing: Routing
+    lookup: NeedsLookup
 
     async def hand_out(self) -> None:
         """Servers with room, least busy first. Idle ones get one job each before any gets its second."""
@@ -105,7 +95,7 @@ class Dispatcher:
             window,
             ids,
             terms.seconds,
-            route=self.routing.route(server, is_part=terms.only is not None),
+            route=ServerRoute(self.routing, server, is_part=terms.only is not None),
             longest_backoff=terms.longest_backoff,
         ):
             await self.runs.start(leased, asked_at)

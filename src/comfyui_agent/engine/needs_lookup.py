@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.tasks import BackgroundTasks
-from comfyui_agent.domain.needs import Needs
+from comfyui_agent.engine.prompt_builder import PromptBuilder
 from comfyui_agent.engine.runs import Signals
 from comfyui_agent.fleet.routing import RoutedFleet, Routing
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.store.needs import Described
 from comfyui_agent.store.operation import OperationRunner
 
 log = logging.getLogger(__name__)
@@ -26,11 +25,6 @@ UNREADABLE_SECONDS = 30.0
 REFRESH_SECONDS = 300.0
 
 
-class NeedsReader(Protocol):
-    async def needs_of(self, job: Described) -> Needs | None:
-        """What a row made by hand needs. None if it cannot become a prompt."""
-
-
 @dataclass
 class NeedsLookup:
     """Answers what the routing does not know yet, and wakes those who hand out work."""
@@ -38,7 +32,7 @@ class NeedsLookup:
     store: OperationRunner
     routing: Routing
     fleet: RoutedFleet
-    reader: NeedsReader
+    builder: PromptBuilder
     signals: Signals
     clock: Clock
     _tasks: BackgroundTasks = field(default_factory=lambda: BackgroundTasks("finding out what jobs need"), init=False)
@@ -47,13 +41,10 @@ class NeedsLookup:
 
     def begin(self) -> None:
         """Start looking up what is unknown. Nobody waits for it: it is leased when it is known."""
-        routing = self.routing
-        if routing.unread or routing.unknown:
+        if self.routing.unread or self.routing.unknown:
             self._start("needs", self._read_needs)
-        for name in list(routing.unlearned):
-            server = self.fleet.servers.get(name)
-            if server is not None and server.answers:
-                self._start(name, lambda server=server: self._learn(server))  # type: ignore[misc]
+        for name in list(self.routing.unlearned):
+            self.ask(name, anew=False)
 
     async def refresh(self) -> None:
         """Take over what was measured; now and then, ask servers again what they have."""
@@ -62,16 +53,16 @@ class NeedsLookup:
         if self.clock.now() - self._refreshed_at > REFRESH_SECONDS:
             self._refreshed_at = self.clock.now()
             for name in self.fleet.servers:
-                self.ask_again(name)
-
-    def ask_again(self, name: str) -> None:
-        """A server may have other nodes, models or memory than before."""
-        server = self.fleet.servers.get(name)
-        if server is not None and server.answers:
-            self._start(f"{name} again", lambda: self._learn(server, anew=True))
+                self.ask(name)
 
     async def stop(self) -> None:
         await self._tasks.stop()
+
+    def ask(self, name: str, *, anew: bool = True) -> None:
+        """Ask a server what it has; `anew` where it may have other nodes, models or memory than before."""
+        server = self.fleet.servers.get(name)
+        if server is not None and server.answers:
+            self._start(f"{name} again" if anew else name, partial(self._learn, server, anew=anew))
 
     def _start(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         if name not in self._busy:
@@ -91,19 +82,15 @@ class NeedsLookup:
         routing = self.routing
         for priority in list(routing.unread):
             routing.unread.discard(priority)
-            await self._read_jobs(priority)
+            jobs = await self.store.run(ops.jobs_without_needs, priority, READ_AT_ONCE)
+            await self.store.run(ops.set_needs, [(job.id, await self.builder.needs_of(job)) for job in jobs])
         wanted = set(routing.unknown)
         found = await self.store.run(ops.find_needs, wanted)
         routing.unknown -= wanted
         routing.know(found)
-        routing.give_up_on(wanted - {each.needs.key for each in found})
+        routing.unknowable |= wanted - {each.key for each in found}
 
-    async def _read_jobs(self, priority: Any) -> None:
-        jobs = await self.store.run(ops.jobs_without_needs, priority, READ_AT_ONCE)
-        found = [(job.id, await self.reader.needs_of(job)) for job in jobs]
-        await self.store.run(ops.set_needs, found)
-
-    async def _learn(self, server: FleetServer, *, anew: bool = False) -> None:
+    async def _learn(self, server: FleetServer, *, anew: bool) -> None:
         definitions = server.client.definitions
         wanted = set(self.routing.unlearned.pop(server.name, ()))
         try:

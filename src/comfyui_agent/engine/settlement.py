@@ -6,18 +6,18 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.errors import ComfyError
-from comfyui_agent.domain.eligibility import gigabytes
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
-from comfyui_agent.domain.needs import KnownNeeds
+from comfyui_agent.domain.needs import gigabytes
 from comfyui_agent.domain.retry_policy import GiveUp, Retry, RetryPolicy, decide
 from comfyui_agent.engine.recorder import Recorder
+from comfyui_agent.fleet.routing import Routing
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased
@@ -37,27 +37,13 @@ class Alternatives(Protocol):
     def is_alternative_to(self, server: FleetServer, besides: Collection[str] = ()) -> bool: ...
 
 
-class Capacities(Protocol):
-    """What settling needs of the routing."""
-
-    def find(self, key: str | None) -> KnownNeeds | None: ...
-
-    def know(self, found: Iterable[KnownNeeds]) -> None: ...
-
-    def bigger_servers(self, known: KnownNeeds) -> list[FleetServer]: ...
-
-    def employed(self) -> list[FleetServer]: ...
-
-    def where_it_was_looked_for(self, key: str | None) -> str: ...
-
-
 @dataclass(frozen=True)
 class Settlement:
     """Records how runs end. Every record needs the lease."""
 
     recorder: Recorder
     fleet: Alternatives
-    routing: Capacities
+    routing: Routing
     policy: RetryPolicy
     clock: Clock
     chance: Callable[[], float]
@@ -160,7 +146,7 @@ class Settlement:
             return failure, False
         known = replace(known, memory_over=max(known.memory_over or 0, server.capacity))
         self.routing.know([known])
-        await self.recorder.write(ops.raise_memory, known.needs.key, server.capacity)
+        await self.recorder.write(ops.raise_memory, known.key, server.capacity)
         if self.routing.bigger_servers(known):
             return failure, False
         there = ", ".join(

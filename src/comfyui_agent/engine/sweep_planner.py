@@ -11,8 +11,7 @@ from comfyui_agent.batches.sweep_request import SweepRequest
 from comfyui_agent.batches.sweeps import Sweep, define
 from comfyui_agent.comfy.address import address_of
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.eligibility import missing_for
-from comfyui_agent.domain.needs import KnownNeeds
+from comfyui_agent.domain.needs import missing_for
 from comfyui_agent.domain.values import ReadLines, draw_seeds
 from comfyui_agent.engine.intake.choices import ask_definitions, offers_of
 from comfyui_agent.engine.intake.input_files import InputFiles
@@ -82,4 +81,4 @@ async def define_sweep(
         )
     )
     silent = () if definitions else tuple(address_of(url) for url, answer in answers.items() if answer is None)
-    return Defined(found, silent, missing_for(map(KnownNeeds, found.needs()), offers_of(answers)))
+    return Defined(found, silent, missing_for(found.needs(), offers_of(answers)))

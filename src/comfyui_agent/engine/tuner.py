@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+from pydantic import TypeAdapter
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.errors import ComfyError
@@ -17,8 +20,9 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.fleet.launch.plan import Slot
-from comfyui_agent.fleet.launch.tuning import FOUND, MEASURING, Sample, Step, Tuning
-from comfyui_agent.fleet.server import FleetServer, Health
+from comfyui_agent.fleet.launch.tuning import MEASURING, Findings, Sample, Step, Tuning
+from comfyui_agent.fleet.routing import RoutedFleet
+from comfyui_agent.fleet.server import Health
 from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import NamedLock
@@ -27,6 +31,7 @@ from comfyui_agent.store.operation import OperationRunner
 log = logging.getLogger(__name__)
 
 TUNING = "tuning.json"
+FINDINGS = TypeAdapter(dict[str, Findings])
 
 
 class Processes(Protocol):
@@ -44,25 +49,20 @@ class Processes(Protocol):
     async def shrink(self, card: str) -> str | None: ...
 
 
-class Servers(Protocol):
-    @property
-    def servers(self) -> Mapping[str, FleetServer]: ...
-
-
 @dataclass
 class Tuner:
     """Tunes the cards of this machine. Of several agents, one does it at a time."""
 
     supervisor: Processes
-    fleet: Servers
+    fleet: RoutedFleet
     store: OperationRunner
     clock: Clock
     note: Callable[[Event], Awaitable[None]]
     folder: Path
     tunings: dict[str, Tuning] = field(default_factory=dict, init=False)
     _reference: dict[str, float] = field(default_factory=dict, init=False)
-    _process_memory: dict[str, int] = field(default_factory=dict, init=False)
-    _shown: dict[str, Any] = field(default_factory=dict, init=False)
+    _process_memory: dict[str, int] = field(default_factory=lambda: defaultdict(int), init=False)
+    _shown: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._lock = NamedLock(self.folder / "tuner.lock")
@@ -79,15 +79,15 @@ class Tuner:
             self._resume()
         waiting = (await self.store.run(ops.count_jobs)).pending
         for card, tuning in self.tunings.items():
-            before = tuning.decision
+            before = tuning.found.decision
             step = tuning.see(await self._sample(card, waiting))
             if step is Step.GROW:
                 await self.supervisor.grow(card)
             elif step is Step.SHRINK:
                 await self.supervisor.shrink(card)
-            if tuning.decision not in (before, MEASURING):
-                log.info("%s: %s", card, tuning.decision)
-                await self.note(Event(EventName.SERVER_TUNED, message=f"{card}: {tuning.decision}"))
+            if tuning.found.decision not in (before, MEASURING):
+                log.info("%s: %s", card, tuning.found.decision)
+                await self.note(Event(EventName.SERVER_TUNED, message=f"{card}: {tuning.found.decision}"))
         await self._show()
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class Tuner:
         for card, facts in self._shown.items():
             self._reference |= facts["reference"]
             if card in self.tunings:
-                self.tunings[card] = replace(self.tunings[card], **{name: copy(facts[name]) for name in FOUND})
+                self.tunings[card].found = Findings(**deepcopy(facts))
 
     async def _sample(self, card: str, waiting: int) -> Sample:
         urls = [slot.url for slot in self.supervisor.slots if slot.card == card]
@@ -109,45 +109,41 @@ class Tuner:
         for each in rows:
             self._reference.setdefault(each.needs, each.seconds)
         renders = sum(each.renders for each in rows)
-        free = [await self._free_memory(card, server) for server in servers if server.health is Health.UP]
+        up = [server for server in servers if server.health is Health.UP]
+        free = []
+        for server in up:
+            with contextlib.suppress(ComfyError):
+                stats = await server.client.system_stats()
+                self._process_memory[card] = max(self._process_memory[card], stats.reserved)
+                free.append(stats.free_memory)
+        rendering = [server for server in up if len(server.at_work) > len(server.fetching)]
         number = self.supervisor.processes(card)
         return Sample(
             at=self.clock.now(),
             processes=number,
-            is_busy=len(servers) == number and all(_is_busy(server) for server in servers),
+            is_busy=len(rendering) == len(servers) == number,
             renders=renders,
             work=sum(each.renders * self._reference[each.needs] for each in rows),
             waiting=waiting,
             render_seconds=sum(each.renders * each.seconds for each in rows) / max(1, renders),
-            free_memory=min((each for each in free if each is not None), default=None),
-            process_memory=self._process_memory.get(card, 0),
+            free_memory=min(free, default=None),
+            process_memory=self._process_memory[card],
             oom_failures=sum(server.oom_failures for server in known),
             failure=self.supervisor.failure(card),
             is_idle=not waiting and not any(server.at_work for server in servers),
         )
 
-    async def _free_memory(self, card: str, server: FleetServer) -> int | None:
-        with contextlib.suppress(ComfyError):
-            stats = await server.client.system_stats()
-            self._process_memory[card] = max(self._process_memory.get(card, 0), stats.reserved)
-            return stats.free_memory
-        return None
-
     async def _show(self) -> None:
         """Leave what was found for those who look from other processes."""
-        shown: dict[str, Any] = {}
+        shown = {}
         for card, tuning in self.tunings.items():
-            facts = {name: copy(getattr(tuning, name)) for name in FOUND}
-            if not tuning.per_minute:  # people still want to see what was found before
-                facts = {**facts, **self._shown.get(card, {}), "rates": {}}
-            shown[card] = {**facts, "processes": self.supervisor.processes(card), "reference": dict(self._reference)}
+            facts = asdict(tuning.found)
+            if not tuning.found.per_minute:  # people still want to see what was found before
+                facts |= self._shown.get(card, {}) | {"rates": {}}
+            shown[card] = facts | {"processes": self.supervisor.processes(card), "reference": dict(self._reference)}
         if shown != self._shown:
             self._shown = shown
             await FILES.run(_write, self.folder / TUNING, json.dumps(shown))
-
-
-def _is_busy(server: FleetServer) -> bool:
-    return server.health is Health.UP and len(server.at_work) > len(server.fetching)
 
 
 def _write(path: Path, text: str) -> None:
@@ -159,23 +155,18 @@ def _write(path: Path, text: str) -> None:
 def read_tunings(folder: Path) -> dict[str, dict[str, Any]]:
     """What was found for each card, by any agent of this machine. Empty if none was tuned."""
     try:
-        found = json.loads((folder / TUNING).read_bytes(), object_pairs_hook=_numbered)
-        return {card: facts for card, facts in found.items() if facts.keys() >= {*FOUND, "processes", "reference"}}
-    except (OSError, ValueError, AttributeError):  # there is none, or it was written by hand
+        found = FINDINGS.validate_json((folder / TUNING).read_bytes())
+        return {card: asdict(each) for card, each in found.items()}
+    except (OSError, ValueError):  # there is none, or it was written by hand
         return {}
-
-
-def _numbered(pairs: list[tuple[str, Any]]) -> dict[Any, Any]:
-    """A mapping of JSON, whose keys are texts, with the numbers that they were."""
-    return {int(key) if key.isdecimal() and len(key) < 3 else key: value for key, value in pairs}
 
 
 def tuning_lines(workspace: Workspace) -> dict[str, str]:
     """A sentence for each card whose number of processes is found by measuring."""
     lines = {}
     for card, facts in (read_tunings(workspace.processes) if workspace.settings.comfyui.launch else {}).items():
-        number = facts["processes"]
-        rates = " → ".join(f"{rate:.0f}" for key, rate in sorted(facts["per_minute"].items()) if key <= number)
-        text = f"{card}: {counted(number, 'process', 'processes')}"
-        lines[card] = f"{text}: {rates} a minute; {facts['decision']}" if rates else f"{text}; {facts['decision']}"
+        number, per_minute = facts["processes"], sorted(facts["per_minute"].items())
+        rates = " → ".join(f"{rate:.0f}" for key, rate in per_minute if key <= number)
+        measured = f": {rates} a minute" if rates else ""
+        lines[card] = f"{card}: {counted(number, 'process', 'processes')}{measured}; {facts['decision']}"
     return lines

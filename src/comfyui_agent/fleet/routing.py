@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any, Protocol
 
 from comfyui_agent.clock import Clock
-from comfyui_agent.domain import eligibility
-from comfyui_agent.domain.needs import ANYTHING, KnownNeeds, Timing
+from comfyui_agent.domain.needs import ANYTHING, Needs, Timing, missing_everywhere
 from comfyui_agent.domain.routing import Choice, Decline, Head, ServerSet, choose, stay_for
 from comfyui_agent.fleet.server import FleetServer, Health
+from comfyui_agent.store.leases import Queue
 
 LOADS_SAVED = 2
 """Loading must save so many loads: this one, and one to undo it."""
@@ -24,14 +25,6 @@ class RoutedFleet(Protocol):
     def servers(self) -> Mapping[str, FleetServer]: ...
 
 
-class Queue(Protocol):
-    """What choosing asks about the queue."""
-
-    def sets_elsewhere(self) -> Mapping[str, str]: ...
-
-    def count(self, priority: Any, needs: str, most: int) -> int: ...
-
-
 class Routing:
     """Knows the needs of waiting jobs and what servers have. What it does not know yet is in `unknown`."""
 
@@ -40,27 +33,23 @@ class Routing:
         self._clock = clock
         self._stay_seconds = stay_seconds
         self._failover_seconds = failover_seconds
-        self._known: dict[str, KnownNeeds] = {}
-        self._unknowable = {ANYTHING}
+        self._known: dict[str, Needs] = {}
         self._lacks: dict[tuple[str, str], tuple[tuple[int, int | None, int | None], tuple[str, ...]]] = {}
         self._seconds: dict[tuple[str, str], float] = {}
         self._load_seconds: dict[tuple[str, str], float] = {}
         self.unknown: set[str] = set()
         """Keys of needs that have to be looked up."""
+        self.unknowable = {ANYTHING}
+        """Keys of needs that nobody can know: any server may have them."""
         self.unread: set[Any] = set()
         """Priorities that have jobs whose needs nobody has read yet."""
         self.unlearned: dict[str, set[str]] = {}
         """Node classes that have to be asked for, by server."""
 
-    def know(self, found: Iterable[KnownNeeds]) -> None:
-        for each in found:
-            self._known[each.needs.key] = each
+    def know(self, found: Iterable[Needs]) -> None:
+        self._known |= {each.key: each for each in found}
 
-    def give_up_on(self, keys: Iterable[str]) -> None:
-        """Nobody can know these needs: any server may have them."""
-        self._unknowable.update(keys)
-
-    def find(self, key: str | None) -> KnownNeeds | None:
+    def find(self, key: str | None) -> Needs | None:
         return self._known.get(key) if key else None
 
     def know_timings(self, timings: Iterable[Timing]) -> None:
@@ -74,10 +63,6 @@ class Routing:
                 loads[where] = max(each.load_seconds, loads.get(where, 0.0))
         self._load_seconds = loads
 
-    def route(self, server: FleetServer, *, is_part: bool = False) -> ServerRoute:
-        """The route of one server. `is_part`: nobody reads the needs of rows that were made by hand."""
-        return ServerRoute(self, server, is_part)
-
     def stay_seconds(self, server: FleetServer, model_set: str | None) -> float:
         return stay_for(self._stay_seconds, self._load_seconds.get((model_set or "", server.name)))
 
@@ -86,7 +71,7 @@ class Routing:
 
         What every server lacks is given to any: what it says about the prompt is the truth.
         """
-        if key in self._unknowable:
+        if key in self.unknowable:
             return True
         known = self._known.get(key)
         if known is None:
@@ -95,25 +80,23 @@ class Routing:
         lacks = self.lacks(server, known)
         if lacks is None:
             wanted = self.unlearned.setdefault(server.name, set())
-            wanted.update(name for name in known.needs.classes if not server.client.definitions.knows(name))
+            wanted.update(name for name in known.classes if not server.client.definitions.knows(name))
             return None
         others = (each for each in self._configured() if each is not server)
         return not lacks or not any(self._may_have(each, known) for each in others)
 
-    def lacks(self, server: FleetServer, known: KnownNeeds) -> tuple[str, ...] | None:
+    def lacks(self, server: FleetServer, needs: Needs) -> tuple[str, ...] | None:
         """What a server lacks for a job, in words. None if the server was not asked yet."""
-        definitions, needs = server.client.definitions, known.needs
+        definitions = server.client.definitions
         if self._clock.now() < server.unreadable_until:
             return ()
         if not all(definitions.knows(name) for name in needs.classes):
             return None
-        state = definitions.version, server.capacity, known.memory_over
+        state = definitions.version, server.capacity, needs.memory_over
         cached = self._lacks.get((server.name, needs.key))
         if cached is None or cached[0] != state:
-            facts = {name: definitions.facts(name) for name in needs.classes}
-            offered = {name: each.choices for name, each in facts.items() if each}
-            found = eligibility.lacks(known, offered, server.capacity)
-            cached = self._lacks[server.name, needs.key] = state, found
+            offered = {name: facts.choices for name in needs.classes if (facts := definitions.facts(name))}
+            cached = self._lacks[server.name, needs.key] = state, needs.lacks(offered, server.capacity)
         return cached[1]
 
     def where_it_was_looked_for(self, key: str | None) -> str:
@@ -121,7 +104,7 @@ class Routing:
         known = self.find(key)
         if known is None:
             return ""
-        return eligibility.missing_everywhere({each.name: self.lacks(each, known) or () for each in self._configured()})
+        return missing_everywhere({each.name: self.lacks(each, known) or () for each in self._configured()})
 
     def is_worth_loading(
         self, server: FleetServer, heads: Sequence[Head], busy: Sequence[str], count: Count
@@ -130,27 +113,20 @@ class Routing:
 
         `heads` are those of the set, `busy` the other servers that work on it.
         """
-        load = self._near(self._load_seconds, heads[0].model_set, server.name)
-        seconds = self._near(self._seconds, heads[0].needs, server.name)
+        load = _near(self._load_seconds, heads[0].model_set, server.name)
+        seconds = _near(self._seconds, heads[0].needs, server.name)
         if load is None or not seconds:
             return None
         waiting = sum(count(head.needs, MOST_COUNTED) for head in heads)
         if not busy:
             return waiting * seconds > LOADS_SAVED * load
-        paces = [1 / pace for name in busy if (pace := self._near(self._seconds, heads[0].needs, name))]
+        paces = [1 / pace for name in busy if (pace := _near(self._seconds, heads[0].needs, name))]
         alone, together = sum(paces), sum(paces) + 1 / seconds
         return waiting / alone - (load + max(0.0, waiting - alone * load) / together) > LOADS_SAVED * load
 
-    def _near(self, measured: Mapping[tuple[str, str], float], key: str, server: str) -> float | None:
-        """What was measured at a server, or else the mean of the others."""
-        if (key, server) in measured:
-            return measured[key, server]
-        others = [seconds for (what, _), seconds in measured.items() if what == key]
-        return sum(others) / len(others) if others else None
-
-    def bigger_servers(self, known: KnownNeeds) -> list[FleetServer]:
+    def bigger_servers(self, needs: Needs) -> list[FleetServer]:
         """Servers that have all that is needed, and more memory than was too little."""
-        return [each for each in self.employed() if self._may_have(each, known) and not is_too_small(each, known)]
+        return [each for each in self.employed() if self._may_have(each, needs) and not needs.exceeds(each.capacity)]
 
     def _configured(self) -> list[FleetServer]:
         """All servers but those that are gone for good. What is paused may be resumed: jobs wait for it."""
@@ -159,19 +135,19 @@ class Routing:
     def employed(self) -> list[FleetServer]:
         return [each for each in self._fleet.servers.values() if each.is_employed]
 
-    def _may_have(self, server: FleetServer, known: KnownNeeds) -> bool:
+    def _may_have(self, server: FleetServer, needs: Needs) -> bool:
         """Whether a job may wait for this server. One that has been away for long is not waited for."""
         if server.health is Health.UNKNOWN:
             return True
         if server.seconds_down() > self._failover_seconds:
             return False
-        lacks = self.lacks(server, known)
+        lacks = self.lacks(server, needs)
         return server.answers if lacks is None else not lacks
 
 
 @dataclass(frozen=True)
 class ServerRoute:
-    """Chooses what one server is given next."""
+    """Chooses what one server is given next. `is_part`: nobody reads the needs of rows that were made by hand."""
 
     routing: Routing
     server: FleetServer
@@ -188,27 +164,24 @@ class ServerRoute:
                 fits = None
             if fits:
                 known = self.routing.find(head.needs)
-                heads.append(replace(head, model_set=known.needs.model_set if known else head.needs))
+                heads.append(replace(head, model_set=known.model_set if known else head.needs))
             is_unknown = is_unknown or fits is None
         if not heads and is_unknown:
             return Decline(None)
-        elsewhere: dict[str, str] = {}
-
-        def busy() -> frozenset[str]:
-            elsewhere.update(queue.sets_elsewhere())
-            return frozenset(elsewhere.values())
-
-        def count(needs: str, most: int) -> int:
-            return queue.count(priority, needs, most)
+        elsewhere = cache(queue.sets_elsewhere)
 
         def is_worth_loading(head: Head) -> bool | None:
             same_set = [each for each in heads if each.model_set == head.model_set]
-            others = [server for server, model_set in elsewhere.items() if model_set == head.model_set]
-            return self.routing.is_worth_loading(self.server, same_set, others, count)
+            others = [server for server, model_set in elsewhere().items() if model_set == head.model_set]
+            return self.routing.is_worth_loading(self.server, same_set, others, partial(queue.count, priority))
 
-        return choose(heads, state, self.routing.stay_seconds(self.server, state.model_set), busy, is_worth_loading)
+        stay_seconds = self.routing.stay_seconds(self.server, state.model_set)
+        return choose(heads, state, stay_seconds, lambda: elsewhere().values(), is_worth_loading)
 
 
-def is_too_small(server: FleetServer, known: KnownNeeds) -> bool:
-    """Whether a job ran out of memory where there was as much as this server has."""
-    return eligibility.is_too_small(server.capacity, known.memory_over)
+def _near(measured: Mapping[tuple[str, str], float], key: str, server: str) -> float | None:
+    """What was measured at a server, or else the mean of the others."""
+    if (key, server) in measured:
+        return measured[key, server]
+    others = [seconds for (what, _), seconds in measured.items() if what == key]
+    return sum(others) / len(others) if others else None

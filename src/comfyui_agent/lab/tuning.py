@@ -80,7 +80,7 @@ class TuningRun:
     @property
     def is_settled(self) -> bool:
         """Whether no card has a process left to try."""
-        return bool(self.cards) and all(each.is_settled or each.is_hindered for each in self.cards.values())
+        return bool(self.cards) and all(each.found.is_settled or each.is_hindered for each in self.cards.values())
 
     async def until_settled(self, show: Callable[[], None]) -> None:
         """Render until every card is settled, or the time is over. No process is left, however it ends.
@@ -153,13 +153,14 @@ class TuningRun:
 
 
 def _report(tuning: Tuning) -> dict[str, Any]:
+    found = tuning.found
     measured = [
         {
             "processes": number,
             "images_per_minute": rate,
-            "gain": round(rate / fewer - 1, 4) if (fewer := tuning.per_minute.get(number - 1)) else None,
-            "memory_bytes": tuning.memory[number] or None,
+            "gain": round(rate / fewer - 1, 4) if (fewer := found.per_minute.get(number - 1)) else None,
+            "memory_bytes": found.memory[number] or None,
         }
-        for number, rate in sorted(tuning.per_minute.items())
+        for number, rate in sorted(found.per_minute.items())
     ]
-    return {"card": tuning.card, "per_gpu": tuning.kept, "decision": tuning.decision, "measured": measured}
+    return {"card": tuning.card, "per_gpu": found.kept, "decision": found.decision, "measured": measured}

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from comfyui_agent.domain.bursts import Pick
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import JobId, NewJob
-from comfyui_agent.domain.needs import Needs, Rendering, needs_of
+from comfyui_agent.domain.needs import Needs, needs_of_template
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.event_log import note_ending
 from comfyui_agent.store.operation import command
@@ -36,18 +37,18 @@ def facts_of(job: NewJob) -> dict[str, Any]:
         "inputs": json_text(job.inputs) if job.inputs else None,
         "pictures": json_text(job.pictures) if job.pictures else None,
         "reserved": 1 if job.reserved else None,
-        "needs": needs.key if (needs := needs_of(job)) else None,
+        "needs": needs_of_template(job.template, job.inputs).key if job.template else None,
     }
 
 
-def keep_workflows(session: Session, jobs: Iterable[Rendering]) -> None:
+def keep_workflows(session: Session, jobs: Iterable[NewJob | Pick]) -> None:
     """Store the templates of jobs and what they need, each once."""
     templates: dict[str, str] = {}
     needs: dict[str, Needs] = {}
     for job in jobs:
         if job.template is not None:
             templates[job.template.hash] = job.template.text
-        if (found := needs_of(job)) is not None:
+            found = needs_of_template(job.template, job.inputs)
             needs[found.key] = found
     for key, text in templates.items():
         session.run("keep_template", hash=key, graph=text)

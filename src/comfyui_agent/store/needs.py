@@ -9,7 +9,7 @@ from typing import Any
 
 from comfyui_agent.domain.forecast import Work
 from comfyui_agent.domain.jobs import Job, JobId
-from comfyui_agent.domain.needs import ANYTHING, KnownNeeds, ModelInput, Needs, Timing, model_names
+from comfyui_agent.domain.needs import ANYTHING, ModelInput, Needs, Timing, model_names
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.operation import Operation, query, statement, transition
 from comfyui_agent.store.port import Row, Session
@@ -57,14 +57,14 @@ class Ahead:
 
 
 @query
-def find_needs(session: Session, keys: Collection[str]) -> list[KnownNeeds]:
-    return [_known(row) for row in session.rows("find_needs", keys=json_text(sorted(keys)))]
+def find_needs(session: Session, keys: Collection[str]) -> list[Needs]:
+    return [_needs(row) for row in session.rows("find_needs", keys=json_text(sorted(keys)))]
 
 
 @query
-def waiting_needs(session: Session, most: int = 200) -> list[KnownNeeds | None]:
+def waiting_needs(session: Session, most: int = 200) -> list[Needs | None]:
     """What the jobs that may run need; None stands for needs that nobody knows. Empty if no job waits."""
-    return [_known(row) if row["key"] else None for row in session.rows("waiting_needs", most=most)]
+    return [_needs(row) if row["key"] else None for row in session.rows("waiting_needs", most=most)]
 
 
 @query
@@ -74,9 +74,9 @@ def jobs_ahead(session: Session, job: Job, most: int = 10_000) -> Ahead:
 
 
 @query
-def needs_of_memory(session: Session) -> list[KnownNeeds]:
+def needs_of_memory(session: Session) -> list[Needs]:
     """Needs of jobs that ran out of memory."""
-    return [_known(row) for row in session.rows("needs_of_memory")]
+    return [_needs(row) for row in session.rows("needs_of_memory")]
 
 
 @query
@@ -130,9 +130,9 @@ raise_memory: Operation[[str, int], int] = statement("raise_memory", "key", "mem
 forget_set: Operation[[str], int] = statement("forget_set", "server")
 
 
-def _known(row: Row) -> KnownNeeds:
-    needs = Needs(row["workflow"], _models(row), tuple(json.loads(row["classes"])), row["pixels"])
-    return KnownNeeds(needs, whole_number(row["memory_over"]))
+def _needs(row: Row) -> Needs:
+    classes, memory_over = tuple(json.loads(row["classes"])), whole_number(row["memory_over"])
+    return Needs(row["workflow"], _models(row), classes, row["pixels"], memory_over)
 
 
 def _models(row: Row) -> tuple[ModelInput, ...]:

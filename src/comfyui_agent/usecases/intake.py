@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 from comfyui_agent.batches.sweep_request import Keep
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.eligibility import Offered
+from comfyui_agent.domain.needs import Offered
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.choices import checking
 from comfyui_agent.engine.intake.input_files import InputFiles, NotKept

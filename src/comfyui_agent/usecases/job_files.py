@@ -13,11 +13,11 @@ from pathlib import Path
 from comfyui_agent.clock import now
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id
-from comfyui_agent.domain.eligibility import missing_for
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.job_files import FileVerdict, ReadFile
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import folder_of
+from comfyui_agent.domain.needs import missing_for
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.folder_scan import Refused, Unsettled, is_job_file, read_whole, sign, trouble_with
@@ -54,7 +54,7 @@ async def add_files(
     jobs = [answer.job for answer in answers if answer.job is not None and not answer.problem]
     accepted = [job.id for job in jobs]
     needs = await store.run(ops.find_needs, {job.needs for job in jobs if job.needs})
-    missing = missing_for(needs, await intake.offers({name for each in needs for name in each.needs.classes}))
+    missing = missing_for(needs, await intake.offers({name for each in needs for name in each.classes}))
     if not batch_name or not accepted:
         return AddedFiles(tuple(answers), missing=missing)
     batch = NewBatch(mint_batch_id(batch_name, "files"), batch_name, BatchKind.FILES)

@@ -10,7 +10,6 @@ from typing import Any
 
 from comfyui_agent.comfy.address import address_of, name_of
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.eligibility import lacks
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.domain.texts import listed
@@ -81,7 +80,7 @@ class ServerUse:
     unused: str | None
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         loaded = f"has {self.loaded} loaded since {(self.since or '')[11:19]} UTC" if self.loaded else ""
         counts = f"{self.loads} loads, {self.stays} stays, {self.overtakes} overtakes" if self.loads else ""
         return "; ".join(filter(None, (loaded, counts, f"not used: {self.unused}" if self.unused else "")))
@@ -90,13 +89,13 @@ class ServerUse:
 async def server_uses(store: Store, intake: Intake, reports: Sequence[ServerReport]) -> dict[str, ServerUse]:
     """How each server is used, by its address."""
     sets, waiting = await store.run(ops.server_sets), await store.run(ops.waiting_needs)
-    offers = await intake.offers({name for each in waiting if each for name in each.needs.classes})
+    offers = await intake.offers({name for each in waiting if each for name in each.classes})
     found = {}
     for report in reports:
         each, offered = sets.get(report.url, UNSEEN), offers.get(report.url)
-        lacking = [lacks(known, offered) if known and offered is not None else () for known in waiting]
+        lacking = [known.lacks(offered) if known and offered is not None else () for known in waiting]
         elsewhere = {other.model_set for url, other in sets.items() if url != report.url}
-        is_left = all(known and known.needs.model_set in elsewhere for known in waiting)
+        is_left = all(known and known.model_set in elsewhere for known in waiting)
         unused = _reason(report, lacking, is_left=is_left)
         found[report.url] = ServerUse(each.names or None, each.since, each.loads, each.stays, each.overtakes, unused)
     return found

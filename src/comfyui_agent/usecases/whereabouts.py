@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from comfyui_agent.comfy.address import address_of, name_of
-from comfyui_agent.domain.eligibility import lacks, missing_everywhere
 from comfyui_agent.domain.jobs import Attempt, Job
+from comfyui_agent.domain.needs import missing_everywhere
 from comfyui_agent.domain.routing import stay_for
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted, parsed
@@ -17,7 +17,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.needs import Ahead, LoadedSet
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.intake import Intake
-from comfyui_agent.usecases.servers import look_at_servers
+from comfyui_agent.usecases.servers import UNSEEN, look_at_servers
 
 HOLDS = {
     "backoff": "it was tried and runs again after a pause",
@@ -55,7 +55,7 @@ async def find_whereabouts(
     if job.status is not JobStatus.PENDING or job.waits_for_server or job.hold or job.reserved:
         return Whereabouts(explain_place(job, await store.run(ops.list_attempts, job.id)))
     known = next(iter(await store.run(ops.find_needs, {job.needs or ""})), None)
-    offers = await intake.offers(known.needs.classes) if known else {}
+    offers = await intake.offers(known.classes) if known else {}
     sets, timings = await store.run(ops.server_sets), await store.run(ops.timings)
     timings.sort(key=lambda each: each.load_seconds or 0.0)  # of one set, the longest load counts
     loads = {(each.server, each.model_set): each.load_seconds for each in timings}
@@ -64,36 +64,33 @@ async def find_whereabouts(
     configured = {address_of(url) for url in server_urls(intake.workspace)}
     reports = await (look() if look else look_at_servers(store, intake.workspace))
     for report in (each for each in reports if each.url in configured):
-        loaded, capacity = sets.get(report.url), report.stats.capacity if report.stats else None
-        found = lacks(known, offers[report.url], capacity) if known and report.url in offers else None
-        model_set = (loaded and loaded.model_set) or ""
+        loaded, capacity = sets.get(report.url, UNSEEN), report.stats.capacity if report.stats else None
+        found = known.lacks(offers[report.url], capacity) if known and report.url in offers else None
+        model_set = loaded.model_set or ""
         stay_seconds = stay_for(limit, loads.get((report.url, model_set)))
-        is_next = ahead.overtaken_seconds is None or known is None or known.needs.model_set == model_set
+        is_next = ahead.overtaken_seconds is None or known is None or known.model_set == model_set
         left = 0.0 if is_next else stay_seconds - (ahead.overtaken_seconds or 0.0)
-        servers.append(_candidate(job, report, found, loaded, stay_seconds, left))
+        goes_on = f"{report.name} goes on with {loaded.names} for at most {left:.0f} s more"
+        explanation = _explain_server(job, report, found, loaded, stay_seconds)
+        servers.append(
+            Candidate(report.url, report.state, found, goes_on if loaded.names and left > 0 else "", explanation)
+        )
     return Whereabouts(explain_waiting(job, servers, ahead), tuple(servers))
 
 
-def _candidate(
-    job: Job,
-    report: ServerReport,
-    lacking: tuple[str, ...] | None,
-    loaded: LoadedSet | None,
-    stay_seconds: float,
-    left: float,
-) -> Candidate:
+def _explain_server(
+    job: Job, report: ServerReport, lacking: Sequence[str] | None, loaded: LoadedSet, stay_seconds: float
+) -> str:
     has = "has not said what it has" if lacking is None else f"lacks {', '.join(lacking)}" if lacking else "can run it"
-    words, goes_on = [report.error or report.state, has], ""
+    parts = [report.error or report.state, has]
     if report.url in (job.avoids or "").split():
-        words.append("the job failed there before")
-    if loaded and loaded.names:
-        since = f"has {loaded.names} loaded since {(loaded.since or '')[11:19]} UTC"
-        words += [since] if lacking else [since, f"an older job is overtaken there for at most {stay_seconds:.0f} s"]
-        if left > 0:
-            goes_on = f"{report.name} goes on with {loaded.names} for at most {left:.0f} s more"
+        parts.append("the job failed there before")
+    if loaded.names:
+        parts.append(f"has {loaded.names} loaded since {(loaded.since or '')[11:19]} UTC")
+        parts += [] if lacking else [f"an older job is overtaken there for at most {stay_seconds:.0f} s"]
     if report.stats:
-        words.append(f"{report.running} running, {report.pending} waiting")
-    return Candidate(report.url, report.state, lacking, goes_on, "; ".join(words))
+        parts.append(f"{report.running} running, {report.pending} waiting")
+    return "; ".join(parts)
 
 
 def explain_waiting(job: Job, servers: Sequence[Candidate], ahead: Ahead) -> str:

@@ -12,7 +12,7 @@ import pytest
 from comfyui_agent.engine.tuner import read_tunings
 from support import fake_comfyui
 from support.agents import AgentWorkspace, check_promises, leave, renders, start_changed, wait_until
-from support.launching import ended, launch_section, related, slots_in
+from support.launching import end_all, launch_section, related, slots_in
 from support.workspaces import call_e3
 
 DIRECTORY = Path(fake_comfyui.__path__[0])
@@ -28,8 +28,7 @@ def agents(tmp_path: Path) -> Iterator[AgentWorkspace]:
     made = AgentWorkspace(root, [], {"E3_COMFYUI__LAUNCH": json.dumps([section])})
     yield made
     made.stop_all()
-    for _ in ended(root):
-        pass
+    end_all(root)
 
 
 def facts(agents: AgentWorkspace) -> tuple[int, bool]:

@@ -31,7 +31,7 @@ async def test_the_needs_of_what_may_run_are_found_once_each(store: Store, datab
         "INSERT INTO jobs (config_name, job_type, workflow_id, status) VALUES ('x', 'T2I', 'w', 'pending') "
     )
     waiting = await store.run(ops.waiting_needs)
-    models = sorted(each.needs.models[0].value if each else "" for each in waiting)
+    models = sorted(each.models[0].value if each else "" for each in waiting)
     assert models == ["", "a.safetensors", "b.safetensors", "c.safetensors"]
 
 

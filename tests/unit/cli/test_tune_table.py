@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from comfyui_agent.cli.tune import table_lines
-from comfyui_agent.fleet.launch.tuning import Tuning
+from comfyui_agent.fleet.launch.tuning import Findings, Tuning
 from comfyui_agent.lab.tuning import _report
 
 GIB = 1024**3
 
 
 def test_a_line_for_each_number_with_its_gain_and_its_bar() -> None:
-    tuning = Tuning("gpu0", 8, per_minute={2: 87.5, 1: 57.0, 3: 100.0}, memory={1: 3 * GIB, 2: 3 * GIB, 3: 0}, kept=2)
-    report = _report(tuning)
+    memory = {1: 3 * GIB, 2: 3 * GIB, 3: 0}
+    found = Findings("", kept=2, per_minute={2: 87.5, 1: 57.0, 3: 100.0}, memory=memory)
+    report = _report(Tuning("gpu0", 8, found))
     assert (report["card"], report["per_gpu"]) == ("gpu0", 2)
     assert [row["gain"] for row in report["measured"]] == [None, 0.5351, 0.1429]
     lines = table_lines(report["measured"])

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from comfyui_agent.domain.eligibility import GIB, lacks, missing_for
-from comfyui_agent.domain.needs import KnownNeeds, needs_of_graph
+from comfyui_agent.domain.jobs import Template
+from comfyui_agent.domain.needs import GIB, Needs, missing_for, needs_of_template
 
 
-def needing(model: str, memory_over: int | None = None) -> KnownNeeds:
+def needing(model: str, memory_over: int | None = None) -> Needs:
     graph = {
         "1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": model}},
         "2": {"class_type": "Upscale", "inputs": {"image": ["1", 0]}},
     }
-    return KnownNeeds(needs_of_graph(graph), memory_over)
+    return replace(needs_of_template(Template.of(graph), {}), memory_over=memory_over)
 
 
 def server(*models: str, nodes: tuple[str, ...] = ("Upscale",)) -> dict[str, dict[str, list[str]]]:
@@ -39,9 +41,9 @@ def server(*models: str, nodes: tuple[str, ...] = ("Upscale",)) -> dict[str, dic
     ],
 )
 def test_what_a_server_lacks(
-    known: KnownNeeds, offered: dict[str, dict[str, list[str]]], capacity: int | None, words: tuple[str, ...]
+    known: Needs, offered: dict[str, dict[str, list[str]]], capacity: int | None, words: tuple[str, ...]
 ) -> None:
-    assert lacks(known, offered, capacity) == words
+    assert known.lacks(offered, capacity) == words
 
 
 def test_what_no_server_has_is_named_once_with_where_it_was_looked_for() -> None:

@@ -44,7 +44,7 @@ class Fleet:
         self.answers = {f"http://{number}": answer for number, answer in enumerate(answers)}
         self.asked: list[tuple[str, list[str]]] = []
 
-    def ask(self, url: str, classes: Collection[str]) -> Mapping[str, Mapping[str, Any]] | None:
+    async def ask(self, url: str, classes: Collection[str]) -> Mapping[str, Mapping[str, Any]] | None:
         self.asked.append((url, sorted(classes)))
         answer = self.answers[url]
         return None if answer is None else {name: answer[name] for name in classes if name in answer}
@@ -120,7 +120,7 @@ def test_a_server_that_takes_its_time_is_not_waited_for_and_counts_later(monkeyp
     monkeypatch.setattr(choices_module, "PATIENCE", 0.01)
     may_answer, has_answered = threading.Event(), threading.Event()
 
-    def slow(url: str, classes: Collection[str]) -> Mapping[str, Mapping[str, Any]]:
+    async def slow(url: str, classes: Collection[str]) -> Mapping[str, Mapping[str, Any]]:
         may_answer.wait(10)
         try:
             return {name: server()[name] for name in classes}

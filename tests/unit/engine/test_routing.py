@@ -50,7 +50,7 @@ async def test_a_row_made_by_hand_gets_its_needs_at_its_first_lease(room: Room) 
     await room.start()
     await room.clock.advance(1)
     known = await room.store.run(ops.find_needs, [(await room.job("b")).needs])
-    assert [model.value for each in known for model in each.needs.models] == ["one.safetensors"]
+    assert [model.value for each in known for model in each.models] == ["one.safetensors"]
     assert "workflow_id" in ((await room.job("a")).error_trace or ""), "what nobody can render says so at its server"
     assert (await room.job("b")).status == "processing"
 

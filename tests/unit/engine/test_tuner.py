@@ -78,7 +78,7 @@ async def test_it_goes_on_from_what_a_killed_agent_left(room: Room) -> None:
     await room.submit("one")
     found = tuner(room, Processes(2))
     await found.look()
-    tuning = found.tunings["gpu0"]
+    tuning = found.tunings["gpu0"].found
     assert (tuning.rates, tuning.ceiling, tuning.is_settled) == ({1: 1.0, 2: 1.5}, 2, True)
     assert list(found.tunings) == ["gpu0"]
 
@@ -88,7 +88,8 @@ async def test_what_was_found_stays_to_be_seen_when_there_is_nothing_to_do(room:
     told: list[Event] = []
     found = tuner(room, Processes(2), told)
     await found.look()
-    assert (found.tunings["gpu0"].per_minute, found.tunings["gpu0"].is_settled, told) == ({}, False, [])
+    tuning = found.tunings["gpu0"].found
+    assert (tuning.per_minute, tuning.is_settled, told) == ({}, False, [])
     shown = read_tunings(room.workspace.processes)["gpu0"]
     assert (shown["per_minute"], shown["rates"]) == ({1: 57.0, 2: 87.5, 3: 90.0}, {})
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from comfyui_agent.fleet.launch.tuning import FOUND, GAIN, Sample, Step, Tuning
+from comfyui_agent.fleet.launch.tuning import GAIN, Sample, Step, Tuning
 
 GIB = 1024**3
 H200 = {1: 57.0, 2: 87.5, 3: 100.0, 4: 111.7, 5: 118.0, 6: 119.0, 7: 119.0, 8: 119.0}
@@ -44,9 +44,9 @@ def test_processes_are_added_while_each_renders_a_tenth_more() -> None:
     card = Card(H200)
     assert card.run() == 4
     assert card.tried == [2, 3, 4, 5, 4]
-    assert card.tuning.is_settled
-    assert "5 processes: not worth it; 4 it is" in card.tuning.decision
-    assert card.tuning.per_minute[4] == pytest.approx(111.7, rel=0.05)
+    assert card.tuning.found.is_settled
+    assert "5 processes: not worth it; 4 it is" in card.tuning.found.decision
+    assert card.tuning.found.per_minute[4] == pytest.approx(111.7, rel=0.05)
 
 
 def test_one_is_enough_where_a_second_brings_nothing() -> None:
@@ -62,12 +62,12 @@ def test_no_more_than_there_are_slots() -> None:
 def test_memory_for_another_must_be_free() -> None:
     card = Card(H200, free_memory=10 * GIB, process_memory=8 * GIB)
     assert card.run() == 1
-    assert "10.0 GB are free, and another takes 11.6 GB" in card.tuning.decision
+    assert "10.0 GB are free, and another takes 11.6 GB" in card.tuning.found.decision
 
 
 def test_a_short_queue_is_not_worth_another() -> None:
     card = Card(H200, waiting=20)
-    assert (card.run(), card.tuning.is_settled) == (1, False)
+    assert (card.run(), card.tuning.found.is_settled) == (1, False)
     card.facts = replace(card.facts, waiting=10_000)
     assert card.run() == 4
 
@@ -80,7 +80,7 @@ def test_out_of_memory_takes_one_away_and_it_stays_away() -> None:
     assert card.look(oom_failures=1) is Step.SHRINK
     card.facts = replace(card.facts, oom_failures=1)
     assert card.run() == number - 1
-    assert "ran out of memory" in card.tuning.decision or card.tuning.is_settled
+    assert "ran out of memory" in card.tuning.found.decision or card.tuning.found.is_settled
 
 
 def test_throughput_that_falls_takes_one_away() -> None:
@@ -94,14 +94,14 @@ def test_nothing_is_measured_while_a_process_waits_for_work() -> None:
     card = Card(H200)
     for _ in range(200):
         card.look(is_busy=False)
-    assert (card.facts.processes, card.tuning.per_minute) == (1, {})
+    assert (card.facts.processes, card.tuning.found.per_minute) == (1, {})
 
 
 def test_other_work_is_measured_anew() -> None:
     card = Card(H200)
     card.run()
     card.look(is_idle=True, is_busy=False)
-    assert (card.tuning.is_settled, card.tuning.per_minute) == (False, {})
+    assert (card.tuning.found.is_settled, card.tuning.found.per_minute) == (False, {})
     card.per_minute = {4: 100.0, 5: 150.0, 6: 151.0}
     assert card.run() == 5
 
@@ -124,7 +124,7 @@ def test_a_process_that_does_not_start_is_done_without() -> None:
         card.look()
     assert card.look(is_busy=False, failure="port 8190 is taken") is Step.SHRINK
     assert card.run() == 2
-    assert card.tuning.decision == "a process of 3 was given up: port 8190 is taken; 2 it is"
+    assert card.tuning.found.decision == "a process of 3 was given up: port 8190 is taken; 2 it is"
 
 
 def test_one_process_that_does_not_start_is_still_wanted() -> None:
@@ -136,8 +136,7 @@ def test_another_agent_goes_on_from_what_was_found() -> None:
     card = Card(H200)
     while card.facts.processes < 5:
         card.look()
-    known = {name: getattr(card.tuning, name) for name in FOUND}
-    card.tuning = Tuning("gpu0", 8, **known)
+    card.tuning = Tuning("gpu0", 8, card.tuning.found)
     card.tried.clear()
     assert (card.run(), card.tried) == (4, [4])
 
@@ -145,7 +144,7 @@ def test_another_agent_goes_on_from_what_was_found() -> None:
 def test_memory_is_noted_with_each_number() -> None:
     card = Card(H200, free_memory=80 * GIB, process_memory=4 * GIB)
     card.run()
-    assert card.tuning.memory == dict.fromkeys(range(1, 6), 4 * GIB)
+    assert card.tuning.found.memory == dict.fromkeys(range(1, 6), 4 * GIB)
 
 
 def test_what_hinders_is_told_until_it_is_gone() -> None:
@@ -154,4 +153,4 @@ def test_what_hinders_is_told_until_it_is_gone() -> None:
     assert card.tuning.is_hindered
     card.facts = replace(card.facts, waiting=10_000)
     card.run()
-    assert (card.tuning.is_hindered, card.tuning.is_settled) == (False, True)
+    assert (card.tuning.is_hindered, card.tuning.found.is_settled) == (False, True)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from comfyui_agent.sim.engine.card import Card, Member
-from comfyui_agent.sim.engine.memory import BYTES_PER_PIXEL, GIB, OutOfMemoryError, VideoMemory
+from comfyui_agent.sim.engine.card import BYTES_PER_PIXEL, GIB, Card, Member, OutOfMemoryError, VideoMemory
 from comfyui_agent.sim.engine.pace import RenderPace
 from comfyui_agent.sim.settings import Duration, SimSettings
 from support.simulation import MovedTime

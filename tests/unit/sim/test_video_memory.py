@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from comfyui_agent.sim.engine.memory import BYTES_PER_PIXEL, GIB, MODEL_BYTES, OutOfMemoryError, VideoMemory
+from comfyui_agent.sim.engine.card import BYTES_PER_PIXEL, GIB, MODEL_BYTES, OutOfMemoryError, VideoMemory
 
 MEGAPIXEL = 1024 * 1024
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 from comfyui_agent.batches.sweep_request import Keep
@@ -14,10 +14,9 @@ from comfyui_agent.comfy.address import address_of
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.binding import Place, Unbindable
-from comfyui_agent.domain.eligibility import Offered
-from comfyui_agent.domain.needs import AUTO
+from comfyui_agent.domain.needs import AUTO, Offered
 from comfyui_agent.domain.node_classes import takes_file
-from comfyui_agent.domain.value_types import BadValue, Kind, ValueType, first_fit, text_of, type_of
+from comfyui_agent.domain.value_types import BadValue, Kind, first_fit, text_of, type_of
 from comfyui_agent.domain.values import Token
 from comfyui_agent.engine.intake.input_files import name_of
 
@@ -33,10 +32,10 @@ FILE = re.compile(r"[/\\]|\]\s*$|\.[A-Za-z]\w{1,11}$")
 """A value that names a file, such as a model: it may be put there before the job runs."""
 
 Definitions = Mapping[str, Mapping[str, Any]]
-Ask = Callable[[str, Collection[str]], Definitions | None]
+Ask = Callable[[str, Collection[str]], Coroutine[Any, Any, Definitions | None]]
 
 
-async def ask_server(url: str, classes: Collection[str], limits: Limits) -> dict[str, Mapping[str, Any]] | None:
+async def ask_server(url: str, classes: Collection[str], limits: Limits = QUICK) -> Definitions | None:
     """Definitions of the node classes that a server has; None if it does not answer."""
     from comfyui_agent.comfy.client import ComfyClient  # for those who need it
     from comfyui_agent.comfy.errors import ComfyError
@@ -53,9 +52,8 @@ async def ask_definitions(
     urls: Sequence[str], classes: Collection[str]
 ) -> tuple[dict[str, list[Mapping[str, Any]]], dict[str, Definitions | None]]:
     """Definitions of node classes, of every server that has them, and what each server answered."""
-    answers: dict[str, Definitions | None] = dict(
-        zip(urls, await asyncio.gather(*(ask_server(url, classes, PATIENT) for url in urls)), strict=True)
-    )
+    found_at = await asyncio.gather(*(ask_server(url, classes, PATIENT) for url in urls))
+    answers = dict(zip(urls, found_at, strict=True))
     found: dict[str, list[Mapping[str, Any]]] = {}
     for answer in answers.values():
         for name, definition in (answer or {}).items():
@@ -63,20 +61,14 @@ async def ask_definitions(
     return found, answers
 
 
-def ask(url: str, classes: Collection[str]) -> Definitions | None:
-    """`ask_server` for a thread that has no event loop."""
-    return asyncio.run(ask_server(url, classes, QUICK))
-
-
 class Choices:
     """What each server offers, asked class by class and remembered for a while. Call it from any thread."""
 
-    def __init__(self, urls: Callable[[], Sequence[str]], ask: Ask = ask) -> None:
+    def __init__(self, urls: Callable[[], Sequence[str]], ask: Ask = ask_server) -> None:
         self._urls = urls
         self._ask = ask
         self._lock = threading.Lock()
         self._known: dict[tuple[str, str], tuple[float, Mapping[str, Any] | None]] = {}
-        self._types: dict[tuple[str, str, str], ValueType] = {}
         self._silent_until: dict[str, float] = {}
 
     def problems(self, workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
@@ -84,12 +76,12 @@ class Choices:
 
         Not looked at: `auto`, names of files, links, and inputs of which not every server gives a list of choices.
         """
-        places = {where: workflow.places.all[where] for where, value in values.items()}
+        places = {where: workflow.places.all[where] for where in values}
         looked_at = {where: place for where, place in places.items() if _is_choice(place, values[where])}
         self._learn({place.class_type for place in looked_at.values() if place.class_type})
         found = {}
         for where, place in looked_at.items():
-            types = self._types_of(place)
+            types = [type_of(None, each, place.name) for each in self._definitions_of(place.class_type)]
             if types and all(each.kind is Kind.COMBO and each.choices for each in types):
                 try:
                     first_fit(Token(text_of(values[where]), is_plain=True), types, where)
@@ -108,18 +100,11 @@ class Choices:
                 answers[url] = {name: each for name, (_, each) in found.items() if each} if is_known else None
         return offers_of(answers)
 
-    def _types_of(self, place: Place) -> list[ValueType]:
-        """What the servers that have the node take there."""
-        found = []
+    def _definitions_of(self, class_type: str) -> list[Mapping[str, Any]]:
+        """What the servers that have the node say about it."""
         with self._lock:
-            for url in self._urls():
-                _, definition = self._known.get((url, place.class_type), NOT_ASKED)
-                if definition is not None:
-                    key = url, place.class_type, place.name
-                    if key not in self._types:
-                        self._types[key] = type_of(None, definition, place.name)
-                    found.append(self._types[key])
-        return found
+            found = [self._known.get((url, class_type), NOT_ASKED)[1] for url in self._urls()]
+        return [each for each in found if each is not None]
 
     def _learn(self, classes: Collection[str]) -> None:
         """Ask all servers at once for definitions that are unknown or old, and wait a moment for the answers."""
@@ -127,9 +112,8 @@ class Choices:
         asking = []
         with self._lock:
             for url in self._urls():
-                wanted = [
-                    name for name in classes if moment - self._known.get((url, name), NOT_ASKED)[0] > REMEMBERED_SECONDS
-                ]
+                asked_at = {name: self._known.get((url, name), NOT_ASKED)[0] for name in classes}
+                wanted = [name for name, at in asked_at.items() if moment - at > REMEMBERED_SECONDS]
                 if wanted and moment >= self._silent_until.get(url, moment):
                     self._silent_until[url] = moment + SILENT_SECONDS  # until it has answered
                     asking.append(threading.Thread(target=self._hear, args=(url, wanted), daemon=True))
@@ -139,14 +123,13 @@ class Choices:
             thread.join(max(0.0, moment + PATIENCE - now()))
 
     def _hear(self, url: str, classes: Collection[str]) -> None:
-        answer = self._ask(url, classes)
+        answer = asyncio.run(self._ask(url, classes))
         if answer is None:
             return
         with self._lock:
             self._silent_until.pop(url, None)
             for name in classes:
                 self._known[url, name] = now(), answer.get(name)
-            self._types = {key: each for key, each in self._types.items() if key[0] != url or key[1] not in classes}
 
 
 def offers_of(answers: Mapping[str, Definitions | None]) -> dict[str, Offered]:
@@ -165,11 +148,10 @@ def checking(keep: Keep, choices: Choices) -> Keep:
 
     def check(workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
         problems = {name_of(workflow, where): text for where, text in choices.problems(workflow, values).items()}
-        kept: dict[str, str] = {}
         try:
             kept = keep(workflow, values)
         except Unbindable as error:
-            problems |= error.problems
+            raise Unbindable(problems | error.problems) from None
         if problems:
             raise Unbindable(problems)
         return kept

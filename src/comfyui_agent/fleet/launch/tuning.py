@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from comfyui_agent.domain.texts import counted
@@ -20,8 +20,6 @@ WORTH_RENDERS = 8
 SPARE_BYTES = 2 * 1024**3
 MEMORY_MARGIN = 1.2
 MEASURING = "measuring"
-FOUND = ("per_minute", "memory", "decision", "is_settled", "rates", "kept", "ceiling")
-"""What another process needs to go on with a tuning."""
 
 
 class Step(Enum):
@@ -53,22 +51,33 @@ class Sample:
 
 
 @dataclass
+class Findings:
+    """What was found about a card: all that another process needs to go on from there."""
+
+    decision: str
+    is_settled: bool = False
+    kept: int = 1
+    """So many processes have proved worth it."""
+    ceiling: int | None = None
+    per_minute: dict[int, float] = field(default_factory=dict)
+    """Measured renders per minute by number of processes."""
+    rates: dict[int, float] = field(default_factory=dict)
+    """The same in work per second, whatever the jobs were."""
+    memory: dict[int, int] = field(default_factory=dict)
+    """The most bytes that one process took until that was measured."""
+    processes: int = 0
+    """So many there are, for those who look from other processes."""
+    reference: dict[str, float] = field(default_factory=dict)
+    """The same for all cards: seconds of a render when it was first seen, by its needs."""
+
+
+@dataclass
 class Tuning:
-    """What was measured on one card, and what follows from it."""
+    """What was found about one card, and what follows from it."""
 
     card: str
     most: int
-    per_minute: dict[int, float] = field(default_factory=dict)
-    """Measured renders per minute by number of processes."""
-    memory: dict[int, int] = field(default_factory=dict)
-    """The most bytes that one process took until that was measured."""
-    decision: str = MEASURING
-    is_settled: bool = False
-    rates: dict[int, float] = field(default_factory=dict)
-    """The same in work per second, whatever the jobs were."""
-    kept: int = 1
-    """So many have proved worth it."""
-    ceiling: int | None = None
+    found: Findings = field(default_factory=lambda: Findings(MEASURING))
     is_hindered: bool = False
     """Whether another process would be tried, if there were memory or work for it."""
     _began: Sample | None = None
@@ -80,10 +89,11 @@ class Tuning:
         """Take a look into account. Returns what to do now, if anything; `decision` says why."""
         before, self._last = self._last, sample
         number = sample.processes
-        if sample.is_idle or not (before or self.rates):
-            self._forget(sample)
-        elif before is None or before.processes != number:
-            self._begin_anew(sample)
+        is_new = sample.is_idle or not (before or self.found.rates)
+        if is_new:
+            self.found, self.is_hindered = Findings(MEASURING, kept=number), False
+        if is_new or before is None or before.processes != number:
+            self._began, self._warm_at = None, sample.renders + WARM_RENDERS * number
         if number > 1 and sample.failure:
             return self._shrink(sample, f"a process of {number} was given up: {sample.failure}")
         is_short = before is not None and sample.oom_failures > before.oom_failures
@@ -101,53 +111,38 @@ class Tuning:
             return None
         rate = (sample.work - self._began.work) / seconds
         self._began = sample
-        self.per_minute[number] = round(renders / seconds * 60, 1)
-        self.memory[number] = sample.process_memory
+        self.found.per_minute[number] = round(renders / seconds * 60, 1)
+        self.found.memory[number] = sample.process_memory
         return self._judge(sample, rate)
 
     def _judge(self, sample: Sample, rate: float) -> Step | None:
-        number, fewer = sample.processes, self.rates.get(sample.processes - 1)
-        self.rates[number] = rate
-        if fewer is not None and rate < fewer * (GAIN if number > self.kept else LOSS):
-            return self._shrink(sample, f"{self._compared(number)}: not worth it")
-        self.kept, self.is_hindered = number, False
-        if (self.ceiling or self.most) <= number:
-            if not self.is_settled:
-                self.decision = f"{self._compared(number)}, the most there may be"
-            self.is_settled = True
+        found, number = self.found, sample.processes
+        fewer = found.rates.get(number - 1)
+        found.rates[number] = rate
+        gain = f" ({100 * (rate / fewer - 1):+.0f} %)" if fewer else ""
+        compared = f"{found.per_minute[number]:g} a minute{gain} with {counted(number, 'process', 'processes')}"
+        if fewer is not None and rate < fewer * (GAIN if number > found.kept else LOSS):
+            return self._shrink(sample, f"{compared}: not worth it")
+        found.kept, self.is_hindered = number, False
+        if (found.ceiling or self.most) <= number:
+            if not found.is_settled:
+                found.decision = f"{compared}, the most there may be"
+            found.is_settled = True
             return None
-        reason = _hindrance(sample)
-        if reason:
+        if reason := _hindrance(sample):
             self.is_hindered = True
-            self.decision = f"{counted(number, 'process', 'processes')}, no more: {reason}"
+            found.decision = f"{counted(number, 'process', 'processes')}, no more: {reason}"
             return None
-        self.decision = f"{self._compared(number)}: trying {number + 1}"
+        found.decision = f"{compared}: trying {number + 1}"
         return Step.GROW
 
-    def _compared(self, number: int) -> str:
-        text = f"{self.per_minute[number]:g} a minute"
-        fewer = self.rates.get(number - 1)
-        text += f" ({100 * (self.rates[number] / fewer - 1):+.0f} %)" if fewer else ""
-        return f"{text} with {counted(number, 'process', 'processes')}"
-
     def _shrink(self, sample: Sample, reason: str) -> Step:
-        self.ceiling = self.kept = sample.processes - 1
+        fewer = sample.processes - 1
         self._shrunk_at = sample.at
-        self.is_settled = True
-        self.decision = f"{reason}; {self.kept} it is"
+        self.found = replace(
+            self.found, ceiling=fewer, kept=fewer, is_settled=True, decision=f"{reason}; {fewer} it is"
+        )
         return Step.SHRINK
-
-    def _forget(self, sample: Sample) -> None:
-        self.rates.clear()
-        self.per_minute.clear()
-        self.memory.clear()
-        self.kept, self.ceiling, self.is_settled, self.is_hindered = sample.processes, None, False, False
-        self.decision = MEASURING
-        self._begin_anew(sample)
-
-    def _begin_anew(self, sample: Sample) -> None:
-        self._began = None
-        self._warm_at = sample.renders + WARM_RENDERS * sample.processes
 
 
 def _hindrance(sample: Sample) -> str:

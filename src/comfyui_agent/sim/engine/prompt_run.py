@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from comfyui_agent.sim.engine.behaviours import run_node
 from comfyui_agent.sim.engine.behaviours.images import file_fingerprint
+from comfyui_agent.sim.engine.card import OutOfMemoryError
 from comfyui_agent.sim.engine.definitions import NodeDefinition
 from comfyui_agent.sim.engine.graph import ExecutionOrder, cache_keys, is_link
-from comfyui_agent.sim.engine.memory import OutOfMemoryError
 from comfyui_agent.sim.engine.pace import InterruptProcessingException
 from comfyui_agent.sim.engine.progress import Progress
 from comfyui_agent.sim.engine.values import Model, NodeRun, Result

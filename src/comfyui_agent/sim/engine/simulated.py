@@ -9,10 +9,9 @@ import threading
 from typing import Any
 
 from comfyui_agent.sim.dialect import Dialect
-from comfyui_agent.sim.engine.card import Card
+from comfyui_agent.sim.engine.card import Card, VideoMemory
 from comfyui_agent.sim.engine.definitions import BUNDLED, Definitions, model_folders
 from comfyui_agent.sim.engine.graph import OutputCache
-from comfyui_agent.sim.engine.memory import VideoMemory
 from comfyui_agent.sim.engine.pace import RenderPace
 from comfyui_agent.sim.engine.progress import Audience
 from comfyui_agent.sim.engine.prompt_run import PromptRun

@@ -10,8 +10,8 @@ from typing import Any
 from PIL import Image
 
 from comfyui_agent.pictures.painting import Recipe
+from comfyui_agent.sim.engine.card import VideoMemory
 from comfyui_agent.sim.engine.definitions import NodeDefinition
-from comfyui_agent.sim.engine.memory import VideoMemory
 from comfyui_agent.sim.engine.pace import RenderPace
 from comfyui_agent.sim.prompt_queue import Json
 from comfyui_agent.sim.settings import Folders

@@ -8,9 +8,8 @@ from typing import Any
 
 from comfyui_agent.config.workflows import Workflow, names_of, open_places
 from comfyui_agent.domain.binding import TOKEN, Place, Unbindable, bind
-from comfyui_agent.domain.eligibility import missing_for
 from comfyui_agent.domain.kinds import job_type_of
-from comfyui_agent.domain.needs import KnownNeeds, needs_of_template
+from comfyui_agent.domain.needs import missing_for, needs_of_template
 from comfyui_agent.domain.prompts import NoSuchPlace
 from comfyui_agent.domain.values import draw_seeds
 from comfyui_agent.web.problems import Problem
@@ -77,7 +76,7 @@ async def _missing(view: View, workflow: Workflow) -> str:
         values = error.bound
     needs = needs_of_template(workflow.template, values)
     needs = replace(needs, models=tuple(each for each in needs.models if not TOKEN.search(each.value)))
-    return missing_for([KnownNeeds(needs)], await view.context.submissions.intake.offers(needs.classes))
+    return missing_for([needs], await view.context.submissions.intake.offers(needs.classes))
 
 
 def _fields(workflow: Workflow) -> list[Field]:
