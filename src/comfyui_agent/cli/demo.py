@@ -66,11 +66,6 @@ def demo(
     Needs no ComfyUI, no GPU and no network, and takes about half a minute. Then the web page stays up until Ctrl-C.
     A job and a page ask for a model that is not
     there, and one render fails on purpose and is tried again, to show what that looks like.
-
-    [bold]Examples[/bold]
-
-    e3 demo --output-dir /tmp/look
-        Somewhere else than in demo_output.
     """
     log_for_people(verbose=False)
     run_until_signal(show_errors(_demo(output_dir)))

@@ -34,11 +34,6 @@ def doctor(workspace: Folder = HERE, config: ConfigOption = "", as_json: AsJson 
     """Check configuration, folders, workflows, database, disk, servers, models and rejected files; say what to do.
 
     Nothing is changed. Exit 1 if something needs attention.
-
-    [bold]Examples[/bold]
-
-    e3 doctor
-        The workspace in this folder.
     """
     if not workspace.is_dir():
         fail(f"there is no folder {workspace}", code=2)

@@ -28,14 +28,6 @@ def init(
     """Make a workspace: folders for job files and results, a configuration, three workflows and jobs to try.
 
     Files that are there already are left as they are.
-
-    [bold]Examples[/bold]
-
-    e3 init night
-        A new folder.
-
-    e3 init --server http://gpu1:8188
-        Here, for a ComfyUI on another machine.
     """
     if server:
         try:

@@ -129,7 +129,14 @@ def workspace_command(
     def decorate(work: Work[P]) -> Callable[..., None]:
         def command(**values: Any) -> None:
             shared = {each: values.pop(each) for each in options if each in SHARED}
-            coroutine = show_errors(work(_invocation(shared), **values))  # type: ignore[call-arg]
+            if "verbose" in shared:
+                log_for_people(shared["verbose"])
+            folder, server = shared["workspace"], shared.get("server")
+            workspace = workspace_at(folder, shared.get("database", ""), server, shared["config"])
+            if "server" in shared:
+                check_addresses(workspace, are_given=bool(server))
+            call = Invocation(folder, workspace, shared.get("as_json", False))
+            coroutine = show_errors(work(call, **values))  # type: ignore[call-arg]
             if until_signal:
                 run_until_signal(coroutine)
             else:
@@ -139,16 +146,6 @@ def workspace_command(
         return app.command(name)(made) if app else made
 
     return decorate
-
-
-def _invocation(shared: Mapping[str, Any]) -> Invocation:
-    if "verbose" in shared:
-        log_for_people(shared["verbose"])
-    folder, server = shared["workspace"], shared.get("server")
-    workspace = workspace_at(folder, shared.get("database", ""), server, shared["config"])
-    if "server" in shared:
-        check_addresses(workspace, are_given=bool(server))
-    return Invocation(folder, workspace, shared.get("as_json", False))
 
 
 def with_options(

@@ -38,14 +38,6 @@ async def serve(
 
     e3 run serves them, too. Without tokens only this machine can reach them, and everyone here is an admin; another
     address needs a token first: e3 token create.
-
-    [bold]Examples[/bold]
-
-    e3 serve
-        At http://127.0.0.1:8190, for ever.
-
-    e3 serve -C night --host 0.0.0.0 --port 8000
-        For the whole network, with tokens.
     """
     check_addresses(call.workspace, are_given=False)
     ui = call.workspace.settings.ui

@@ -43,16 +43,7 @@ async def inspect(
         typer.Argument(metavar="FILE", help="A workflow in API format, or an id.", autocompletion=workflow_names),
     ],
 ) -> None:
-    """Show every place of a workflow that a value can go to, and the names that lead there.
-
-    [bold]Examples[/bold]
-
-    e3 workflow inspect workflows/wf_realistic_portrait.json
-        A file.
-
-    e3 workflow inspect wf_realistic_portrait --json
-        One that workflows.yaml names, with its own names of inputs.
-    """
+    """Show every place of a workflow that a value can go to, and the names that lead there."""
     found = _find(name, call.workspace)
     if call.as_json:
         print_json(describe(found))
