@@ -12,6 +12,8 @@ from comfyui_agent.domain.jobs import DONE, Attempt, Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import parsed
 
+UNKNOWN = "It failed, and nothing more is known"
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -35,8 +37,9 @@ def explain(job: Job, attempts: Sequence[Attempt] = ()) -> Explanation:
     recorded = parsed(ended[-1].error) if ended else None
     facts = recorded if isinstance(recorded, dict) else {}
     trace = (job.error_trace or "").strip()
+    message = str(facts.get("message") or "") or trace
     return Explanation(
-        what=_first(str(facts.get("message") or "") or trace, job.failure_class),
+        what=message.partition("\n")[0].removeprefix(f"{job.failure_class}: ") or UNKNOWN,
         where=_where(job, facts),
         runs=max(job.run_count, len(ended)),
         servers=list(dict.fromkeys(name_of(attempt.server) for attempt in ended if attempt.server)),
@@ -46,18 +49,12 @@ def explain(job: Job, attempts: Sequence[Attempt] = ()) -> Explanation:
     )
 
 
-def _first(trace: str, failure_class: str | None) -> str:
-    line = trace.partition("\n")[0]
-    return line.removeprefix(f"{failure_class}: ") or "It failed, and nothing more is known"
-
-
 def _where(job: Job, facts: Mapping[str, Any]) -> str:
-    server = facts.get("server") or job.server
-    node = f"node {facts['node_id']}" if facts.get("node_id") else ""
-    if node and facts.get("node_type"):
-        node += f" ({facts['node_type']})"
-    place = f"{node} at {name_of(str(server))}" if node and server else node or (name_of(str(server)) if server else "")
-    return place[:1].upper() + place[1:] if node else place
+    server = name_of(str(facts.get("server") or job.server or ""))
+    if not facts.get("node_id"):
+        return server
+    kind = f" ({facts['node_type']})" if facts.get("node_type") else ""
+    return f"Node {facts['node_id']}{kind}{f' at {server}' if server else ''}"
 
 
 def _remedy(job: Job) -> str:
