@@ -92,8 +92,7 @@ async def regenerate(
         False
     ),
 ) -> None:
-    """Render pages again: those that failed, or one, with new inputs if you like. A page keeps its picture
-    until then."""
+    """Render pages again: those that failed, or one, with new inputs if you like. A page keeps its picture until then."""  # noqa: E501 - one line in the list of commands
     changes = pairs("--set", sets or [], "NAME=VALUE, such as prompt=a fox")
     named = None if page is None else [page]
     intake = Intake(call.workspace)
