@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
@@ -29,14 +28,8 @@ from comfyui_agent.usecases.forecasts import Forecasts
 
 FAILURES_SHOWN = 20
 
+Format: TypeAlias = Literal["png", "jpeg"]
 BatchId = Annotated[str, typer.Argument(metavar="ID", help="The id of a batch.", autocompletion=batch_names)]
-
-
-class Format(str, Enum):
-    """The file format of a grid."""
-
-    PNG = "png"
-    JPEG = "jpeg"
 
 
 app = command_group("Batches.")
@@ -183,7 +176,7 @@ async def grid(
 def _format_of(output: Path | None, said: Format | None) -> str:
     """The format that the name of the output file ends in, else the one that was given."""
     ending = output.suffix.lower() if output else ""
-    known = {".png": Format.PNG, ".jpg": Format.JPEG, ".jpeg": Format.JPEG}
+    known: dict[str, Format] = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}
     if output is not None:
         if output.is_dir():
             fail(f"--output {output} is a folder: name a file in it")
@@ -191,9 +184,9 @@ def _format_of(output: Path | None, said: Format | None) -> str:
             fail(f"--output {output}: there is no folder {output.parent}: make it, or name another")
         if ending not in known:
             fail(f"--output {output}: its name must end in .png or .jpg", code=2)
-        if said is not None and known[ending] is not said:
-            fail(f"--output {output} is no {said.value}: leave --format out, or give it another ending", code=2)
-    return (known.get(ending) or said or Format.PNG).value
+        if said is not None and known[ending] != said:
+            fail(f"--output {output} is no {said}: leave --format out, or give it another ending", code=2)
+    return known.get(ending) or said or "png"
 
 
 def _show_state(call: Invocation, found: Batch) -> None:

@@ -160,13 +160,9 @@ def with_options(
     _, *own = inspect.signature(work).parameters.values()
     parameters = {each.name: each.replace(annotation=hints[each.name], kind=each.KEYWORD_ONLY) for each in own}
     for name, option in shared.items():
-        if name in parameters:
-            parameters[name] = parameters.pop(name)
-        else:
-            annotation, default = option
-            parameters[name] = inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-            )
+        moved = parameters.pop(name, None)
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters[name] = moved or inspect.Parameter(name, kind, annotation=option[0], default=option[1])
     functools.update_wrapper(command, work)
     del command.__wrapped__  # type: ignore[attr-defined]  # Typer shall see the signature below
     command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]

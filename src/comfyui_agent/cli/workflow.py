@@ -85,10 +85,9 @@ def _find(name: str, workspace: Workspace) -> Workflow:
     try:
         if name not in workflows.recipes and file.is_file():
             graph, path = read_template(file), file.resolve()
-            recipe = Recipe(file.stem, str(file))
-            for each in reversed(list(workflows.recipes.values())):
-                recipe = each if (workspace.root / each.template_path).resolve() == path else recipe
-            return Workflow(recipe, Template.of(graph), graph, Places(graph))
+            recipes = workflows.recipes.values()
+            named = (each for each in recipes if (workspace.root / each.template_path).resolve() == path)
+            return Workflow(next(named, Recipe(file.stem, str(file))), Template.of(graph), graph, Places(graph))
         if name.endswith(".json"):
             fail(f"there is no file {name}")
         return workflows.find(name)

@@ -23,6 +23,10 @@ class NotServed(Exception):
     """The page cannot be served. The message says why and what to do."""
 
 
+class PortTaken(NotServed):
+    """Something else listens there."""
+
+
 class NotAllowed(NotServed):
     """It would not be safe: others could reach it without tokens, or its certificate cannot be used."""
 
@@ -108,6 +112,6 @@ async def listen(store: Store, host: str, port: int, tls: ssl.SSLContext | None 
     except OSError as error:
         made.close()
         if error.errno == errno.EADDRINUSE:
-            raise NotServed(f"port {port} of {host} is taken: set ui.port to another") from None
+            raise PortTaken(f"port {port} of {host} is taken: set ui.port to another") from None
         raise NotServed(f"the page cannot be served at {host}:{port}: {error.strerror}") from None
     return Listening(host, made, tls)

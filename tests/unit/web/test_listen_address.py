@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from comfyui_agent.domain.tokens import Role, Token
-from comfyui_agent.web.listen_address import Listening, NotAllowed, NotServed, is_loopback, listen
+from comfyui_agent.web.listen_address import Listening, NotAllowed, NotServed, PortTaken, is_loopback, listen
 from support.stores import ScriptedStore
 
 
@@ -95,7 +95,7 @@ async def test_with_a_token_it_listens_everywhere() -> None:
 
 
 async def test_a_port_that_is_taken_is_said_to_be(taken: int) -> None:
-    with pytest.raises(NotServed, match=f"port {taken} of 127.0.0.1 is taken"):
+    with pytest.raises(PortTaken, match=f"port {taken} of 127.0.0.1 is taken"):
         await listen(memory(), "127.0.0.1", taken)
 
 
