@@ -170,20 +170,16 @@ def _print(summary: Summary, as_json: bool) -> None:
         typer.echo(f"Completed in this burst: {done}{failed}")
         typer.echo(f"Overall: {summary.total_completed}/{summary.total}{needy}")
         typer.echo(one_line(f"Next burst: {coming}"))
-    for line in _failures_of(summary):
-        typer.echo(one_line(line), err=as_json)
+    for name, reason in summary.failures[:MOST_FAILURES]:
+        typer.echo(one_line(f"Failed: {name}: {reason}"), err=as_json)
+    if len(summary.failures) > MOST_FAILURES:
+        more = f"… and {len(summary.failures) - MOST_FAILURES} more: e3 batch show {summary.batch_id}"
+        typer.echo(one_line(more), err=as_json)
+    if summary.failures:
+        remedy = f"Mend the cause, then: e3 batch retry {summary.batch_id}, then run the burst again"
+        typer.echo(one_line(remedy), err=as_json)
     if summary.trouble:
         warn(summary.trouble)
-
-
-def _failures_of(summary: Summary) -> list[str]:
-    """What failed and why, a line each, and what to do about it."""
-    if not summary.failures:
-        return []
-    lines = [f"Failed: {name}: {reason}" for name, reason in summary.failures[:MOST_FAILURES]]
-    if len(summary.failures) > MOST_FAILURES:
-        lines.append(f"… and {len(summary.failures) - MOST_FAILURES} more: e3 batch show {summary.batch_id}")
-    return [*lines, f"Mend the cause, then: e3 batch retry {summary.batch_id}, then run the burst again"]
 
 
 async def _until_done(as_json: bool) -> int:

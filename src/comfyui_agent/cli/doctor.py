@@ -64,10 +64,8 @@ async def _look(folder: Path, config: str) -> AsyncIterator[Finding]:
         return
     where = str(workspace.config) if workspace.config else "none, so the defaults hold: e3 init makes one"
     yield Finding("configuration", True, where)
-    for each in look_at_folders(workspace):
-        yield each
     found, usable = look_at_workflows(workspace)
-    for each in found:
+    for each in (*look_at_folders(workspace), *found):
         yield each
     reasons: dict[str, str] = {}
     stuck: list[StuckPrompt] = []

@@ -8,7 +8,7 @@ import getpass
 import inspect
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, get_type_hints
@@ -90,15 +90,13 @@ class Invocation:
 
 def _user() -> str:
     """The user that the system names; the environment is not believed."""
-    try:
+    with suppress(ImportError, KeyError):  # Windows, or a container whose user has no name
         import pwd
 
         return pwd.getpwuid(os.getuid()).pw_name
-    except (ImportError, KeyError):  # Windows, or a container whose user has no name
-        try:
-            return getpass.getuser()
-        except (OSError, KeyError, ImportError):
-            return "unknown"
+    with suppress(OSError, KeyError, ImportError):
+        return getpass.getuser()
+    return "unknown"
 
 
 Work = Callable[Concatenate[Invocation, P], Coroutine[Any, Any, int | None]]
