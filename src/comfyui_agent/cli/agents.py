@@ -43,14 +43,6 @@ async def run(call: Invocation, until_idle: UntilIdle = False) -> int:
     Drop a YAML file into jobs/processing/, find the picture in jobs/finished/. The web page to watch it is at
     http://127.0.0.1:8190. Ctrl-C and SIGTERM stop it within two seconds; what runs at a server goes on there, and the
     next start takes it over.
-
-    [bold]Examples[/bold]
-
-    e3 run
-        The workspace in this folder, for ever.
-
-    e3 run -C night --until-idle
-        Another one, until everything is done; exit 1 if a job failed.
     """
     from comfyui_agent.cli.serve import page_beside
     from comfyui_agent.engine.intake.monitor import Monitor
@@ -78,16 +70,7 @@ async def monitor(
         bool, typer.Option("--until-idle", help="Stop when every file has been taken in; exit 1 if one was bad.")
     ] = False,
 ) -> int:
-    """Watch the folder of job files and queue what is dropped there; another process renders it.
-
-    [bold]Examples[/bold]
-
-    e3 monitor
-        For ever, beside e3 execute in another terminal.
-
-    e3 monitor --until-idle
-        Take in what is there now.
-    """
+    """Watch the folder of job files and queue what is dropped there; another process renders it."""
     from comfyui_agent.engine.event_tail import EventTail
     from comfyui_agent.engine.intake.monitor import Monitor
     from comfyui_agent.events.log import MetricsLog
@@ -117,14 +100,6 @@ async def execute(call: Invocation, until_idle: UntilIdle = False) -> int:
 
     Ctrl-C and SIGTERM stop it within two seconds; what runs at a server goes on there, and the next start takes it
     over. Start it as often as you like on one database: nothing is rendered twice.
-
-    [bold]Examples[/bold]
-
-    e3 execute
-        The ComfyUI on this machine, for ever.
-
-    e3 execute --until-idle --server http://gpu1:8188 --server http://gpu2:8188
-        Two servers, until everything is done.
     """
     async with call.opened(create=True) as store, _agent(call.workspace, store) as agent:
         opening = f"Working off {call.workspace.database} with {_servers_of(agent)}. {STOPS}"

@@ -21,16 +21,7 @@ async def audit(
     actor: Annotated[str, typer.Option("--actor", metavar="TEXT", help="Only by whom this is a part of.")] = "",
     limit: Limit = 100,
 ) -> None:
-    """Show who asked for which change, when, and from where; the newest last.
-
-    [bold]Examples[/bold]
-
-    e3 audit --since 7d --actor studio
-        What the token studio was used for this week.
-
-    e3 audit --actor cli --json
-        What was done on the command line, for a script.
-    """
+    """Show who asked for which change, when, and from where; the newest last."""
     try:
         seconds = seconds_in(since)
     except ValueError as error:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
@@ -29,14 +28,8 @@ from comfyui_agent.usecases.forecasts import Forecasts
 
 FAILURES_SHOWN = 20
 
+Format: TypeAlias = Literal["png", "jpeg"]
 BatchId = Annotated[str, typer.Argument(metavar="ID", help="The id of a batch.", autocompletion=batch_names)]
-
-
-class Format(str, Enum):
-    """The file format of a grid."""
-
-    PNG = "png"
-    JPEG = "jpeg"
 
 
 app = command_group("Batches.")
@@ -48,13 +41,7 @@ async def ls(
     kind: Annotated[BatchKind | None, typer.Option(help="Only batches of this kind.")] = None,
     limit: Limit = 50,
 ) -> None:
-    """List batches, the newest first.
-
-    [bold]Examples[/bold]
-
-    e3 batch ls --kind sweep
-        Only sweeps.
-    """
+    """List batches, the newest first."""
     async with call.opened() as store:
         found = await store.run(ops.newest_batches, kind=kind, limit=limit)
     empty = f"There is no batch of the kind {kind}." if kind else "There are no batches. Make one: e3 sweep --help"
@@ -67,13 +54,7 @@ async def ls(
 
 @workspace_command(app)
 async def show(call: Invocation, batch_id: BatchId) -> None:
-    """Show one batch: how it stands, its axes, its grid, and what needs attention.
-
-    [bold]Examples[/bold]
-
-    e3 batch show knights_1a2b3c4d --json
-        With every job, for a script.
-    """
+    """Show one batch: how it stands, its axes, its grid, and what needs attention."""
     async with call.opened() as store:
         found = await find_batch(store, batch_id)
         left = await Forecasts(store, call.workspace).left(found)
@@ -112,13 +93,7 @@ def _facts(found: Batch, made_by: str | None, left: float | None) -> list[tuple[
 
 @workspace_command(app, until_signal=True)
 async def watch(call: Invocation, batch_id: BatchId) -> int:
-    """Watch a batch until it has ended: how far it is, how fast it goes, what renders now. Exit 1 if some failed.
-
-    [bold]Examples[/bold]
-
-    e3 batch watch knights_1a2b3c4d
-        Ctrl-C leaves; the batch goes on.
-    """
+    """Watch a batch until it has ended: how far it is, how fast it goes, what renders now. Exit 1 if some failed."""
     async with call.opened() as store:
         found = await find_batch(store, batch_id)
         if not found.status.has_ended and not working(call.workspace.locks):
@@ -128,13 +103,7 @@ async def watch(call: Invocation, batch_id: BatchId) -> int:
 
 @workspace_command(app)
 async def cancel(call: Invocation, batch_id: BatchId) -> None:
-    """Cancel what has not ended of a batch. Its prompts are taken back from the servers; no other is touched.
-
-    [bold]Examples[/bold]
-
-    e3 batch cancel knights_1a2b3c4d
-        What is done stays done.
-    """
+    """Cancel what has not ended of a batch. Its prompts are taken back from the servers; no other is touched."""
     async with call.opened() as store:
         change = await usecases.cancel_batch(store, call.actor, await find_batch(store, batch_id))
         if not await take_back(store, call.workspace, change.batch.id):
@@ -150,13 +119,7 @@ async def retry(
     batch_id: BatchId,
     cancelled: Annotated[bool, typer.Option("--cancelled", help="What was cancelled or dismissed, too.")] = False,
 ) -> None:
-    """Render the failed members of a batch again; what is done stays. The grid is made anew at the end.
-
-    [bold]Examples[/bold]
-
-    e3 batch retry knights_1a2b3c4d
-        Only what failed.
-    """
+    """Render the failed members of a batch again; what is done stays. The grid is made anew at the end."""
     async with call.opened() as store:
         change = await usecases.retry_batch(
             store, call.actor, await find_batch(store, batch_id), with_cancelled=cancelled
@@ -173,26 +136,14 @@ async def retry(
 
 @workspace_command(app)
 async def pause(call: Invocation, batch_id: BatchId) -> None:
-    """Pause a batch: what waits stays waiting, what is at a server runs on.
-
-    [bold]Examples[/bold]
-
-    e3 batch pause knights_1a2b3c4d
-        Other batches go on.
-    """
+    """Pause a batch: what waits stays waiting, what is at a server runs on."""
     async with call.opened() as store:
         _show_state(call, await usecases.pause_batch(store, call.actor, await find_batch(store, batch_id)))
 
 
 @workspace_command(app)
 async def resume(call: Invocation, batch_id: BatchId) -> None:
-    """Let a paused batch go on.
-
-    [bold]Examples[/bold]
-
-    e3 batch resume knights_1a2b3c4d
-        From where it was.
-    """
+    """Let a paused batch go on."""
     async with call.opened() as store:
         _show_state(call, await usecases.resume_batch(store, call.actor, await find_batch(store, batch_id)))
 
@@ -210,16 +161,7 @@ async def grid(
     ] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to; else beside the results.")] = None,
 ) -> None:
-    """Make the grid of a batch again, as it stands now or laid out in another way.
-
-    [bold]Examples[/bold]
-
-    e3 batch grid knights_1a2b3c4d --x cfg --y seed
-        Which axis goes where.
-
-    e3 batch grid knights_1a2b3c4d --cell 256 --format jpeg
-        Smaller.
-    """
+    """Make the grid of a batch again, as it stands now or laid out in another way."""
     target = output.absolute() if output else None
     options = GridOptions(GridAxes(x, y, pages), cell, _format_of(output, picture_format), target)
     async with call.opened() as store:
@@ -234,7 +176,7 @@ async def grid(
 def _format_of(output: Path | None, said: Format | None) -> str:
     """The format that the name of the output file ends in, else the one that was given."""
     ending = output.suffix.lower() if output else ""
-    known = {".png": Format.PNG, ".jpg": Format.JPEG, ".jpeg": Format.JPEG}
+    known: dict[str, Format] = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}
     if output is not None:
         if output.is_dir():
             fail(f"--output {output} is a folder: name a file in it")
@@ -242,9 +184,9 @@ def _format_of(output: Path | None, said: Format | None) -> str:
             fail(f"--output {output}: there is no folder {output.parent}: make it, or name another")
         if ending not in known:
             fail(f"--output {output}: its name must end in .png or .jpg", code=2)
-        if said is not None and known[ending] is not said:
-            fail(f"--output {output} is no {said.value}: leave --format out, or give it another ending", code=2)
-    return (known.get(ending) or said or Format.PNG).value
+        if said is not None and known[ending] != said:
+            fail(f"--output {output} is no {said}: leave --format out, or give it another ending", code=2)
+    return known.get(ending) or said or "png"
 
 
 def _show_state(call: Invocation, found: Batch) -> None:

@@ -39,13 +39,7 @@ async def create(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A book.yaml.")],
     wait: Wait = False,
 ) -> int:
-    """Queue every page of a book, and print its id.
-
-    [bold]Examples[/bold]
-
-    e3 book create winter.yaml --wait
-        And follow it. The pages are in jobs/finished/image/BOOK_ID/.
-    """
+    """Queue every page of a book, and print its id."""
     path = found_at(str(file), call.folder)
     text, folder = BookText(path), path.absolute().parent
     found = await usecases.read_book(Intake(call.workspace), call.actor, text, folder)
@@ -56,13 +50,7 @@ async def create(
 
 @workspace_command(app)
 async def ls(call: Invocation, limit: Limit = 50) -> None:
-    """List books, the newest first.
-
-    [bold]Examples[/bold]
-
-    e3 book ls --json
-        For a script.
-    """
+    """List books, the newest first."""
     async with call.opened() as store:
         found = await store.run(ops.newest_batches, kind=BatchKind.BOOK, limit=limit)
     empty = "There are no books. Make one: e3 book create --help"
@@ -71,13 +59,7 @@ async def ls(call: Invocation, limit: Limit = 50) -> None:
 
 @workspace_command(app)
 async def show(call: Invocation, book_id: BookId) -> None:
-    """Show a book: every page with its state, its picture, or what went wrong with it.
-
-    [bold]Examples[/bold]
-
-    e3 book show winter_tales
-        Page by page.
-    """
+    """Show a book: every page with its state, its picture, or what went wrong with it."""
     async with call.opened() as store:
         found = await find_batch(store, book_id, BatchKind.BOOK)
         pages = [job async for job in ops.batch_members(store, found.id, is_whole=call.as_json)]
@@ -110,16 +92,7 @@ async def regenerate(
         False
     ),
 ) -> None:
-    """Render pages again: those that failed, or one, with new inputs if you like. A page keeps its picture until then.
-
-    [bold]Examples[/bold]
-
-    e3 book regenerate winter_tales
-        Every page that needs attention.
-
-    e3 book regenerate winter_tales --page 3 --set 'prompt=a fox in the snow' --new-seed
-        One page, changed.
-    """
+    """Render pages again: those that failed, or one, with new inputs if you like. A page keeps its picture until then."""  # noqa: E501 - one line in the list of commands
     changes = pairs("--set", sets or [], "NAME=VALUE, such as prompt=a fox")
     named = None if page is None else [page]
     intake = Intake(call.workspace)

@@ -61,17 +61,6 @@ async def burst(
     Exit 0: nothing is pending. 10: run it again. 1: nothing is pending but some failed, or an error. 143: after
     SIGTERM, with everything saved. The state file says of every prompt pending, completed or failed; set one to pending
     to have it rendered again. See docs/bursts.md.
-
-    [bold]Examples[/bold]
-
-    e3 burst prompts --workflow book.json --node 98:6
-        The next fifteen, with the ComfyUI on this machine.
-
-    e3 burst prompts --workflow book.json --node 98:6 --max-seconds 50 --json
-        On a host that kills what runs for a minute.
-
-    e3 burst prompts --workflow book.json --node 98:6 --until-done
-        All of them.
     """
     workspace = with_settings(call.workspace, "comfyui", servers=(server,)) if server else call.workspace
     check_addresses(workspace, are_given=bool(server))
@@ -173,35 +162,24 @@ def _print(summary: Summary, as_json: bool) -> None:
     if as_json:
         print_json(summary.as_json())
     else:
-        for line in _lines_of(summary):
-            typer.echo(one_line(line))
-    for line in _failures_of(summary):
-        typer.echo(one_line(line), err=as_json)
+        failed = f", {summary.failed} failed" if summary.failed else ""
+        done = f"{summary.completed} of {summary.size}" if summary.size else "none"
+        needy = f", {attention(summary.attention)}" if summary.attention else ""
+        none = summary.next_item is None
+        coming = "none, nothing is pending" if none else f"{summary.next_size} from {summary.next_item}"
+        typer.echo(f"Completed in this burst: {done}{failed}")
+        typer.echo(f"Overall: {summary.total_completed}/{summary.total}{needy}")
+        typer.echo(one_line(f"Next burst: {coming}"))
+    for name, reason in summary.failures[:MOST_FAILURES]:
+        typer.echo(one_line(f"Failed: {name}: {reason}"), err=as_json)
+    if len(summary.failures) > MOST_FAILURES:
+        more = f"… and {len(summary.failures) - MOST_FAILURES} more: e3 batch show {summary.batch_id}"
+        typer.echo(one_line(more), err=as_json)
+    if summary.failures:
+        remedy = f"Mend the cause, then: e3 batch retry {summary.batch_id}, then run the burst again"
+        typer.echo(one_line(remedy), err=as_json)
     if summary.trouble:
         warn(summary.trouble)
-
-
-def _lines_of(summary: Summary) -> list[str]:
-    """A summary for people."""
-    failed = f", {summary.failed} failed" if summary.failed else ""
-    done = f"{summary.completed} of {summary.size}" if summary.size else "none"
-    needy = f", {attention(summary.attention)}" if summary.attention else ""
-    none = summary.next_item is None
-    return [
-        f"Completed in this burst: {done}{failed}",
-        f"Overall: {summary.total_completed}/{summary.total}{needy}",
-        f"Next burst: {'none, nothing is pending' if none else f'{summary.next_size} from {summary.next_item}'}",
-    ]
-
-
-def _failures_of(summary: Summary) -> list[str]:
-    """What failed and why, a line each, and what to do about it."""
-    if not summary.failures:
-        return []
-    lines = [f"Failed: {name}: {reason}" for name, reason in summary.failures[:MOST_FAILURES]]
-    if len(summary.failures) > MOST_FAILURES:
-        lines.append(f"… and {len(summary.failures) - MOST_FAILURES} more: e3 batch show {summary.batch_id}")
-    return [*lines, f"Mend the cause, then: e3 batch retry {summary.batch_id}, then run the burst again"]
 
 
 async def _until_done(as_json: bool) -> int:

@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 
+from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.output import fail, one_line, print_json
-from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workflow import payload_named
-from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
+from comfyui_agent.cli.workspace import check_addresses, with_servers
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.texts import suggest
@@ -33,7 +33,9 @@ MARKS = {"passed": "●", "failed": "△", "skipped": "○"}
 DEFAULT_WORKFLOW = "book_small"
 
 
-def chaos(
+@workspace_command(options=("workspace", "config", "as_json"), until_signal=True)
+async def chaos(
+    call: Invocation,
     names: Annotated[
         list[str],
         typer.Argument(
@@ -73,24 +75,9 @@ def chaos(
         Path | None,
         typer.Option(metavar="FILE", help="The report; else infra/observability/chaos_TIME.json in the workspace."),
     ] = None,
-    folder: Folder = HERE,
-    config: ConfigOption = "",
-    as_json: AsJson = False,
-) -> None:
-    """Break something in front of an agent, and judge what it does about it.
-
-    [bold]Examples[/bold]
-
-    e3 chaos quick
-        For every week: prompts that are rejected, a network that loses things.
-
-    e3 chaos all
-        Before a release: all five, with a simulator.
-
-    e3 chaos all --server http://127.0.0.1:8188 --start-command "python main.py --port 8188"
-        In front of your own ComfyUI, which is started, killed and started again.
-    """
-    workspace = workspace_at(folder, servers=[server] if server else None, config=config)
+) -> int:
+    """Break something in front of an agent, and judge what it does about it."""
+    workspace = with_servers(call.workspace, [server] if server else None)
     if server is not None:
         check_addresses(workspace, are_given=True)
     elif start_command is not None:
@@ -98,7 +85,7 @@ def chaos(
     scenarios = _scenarios(names)
     sla = workspace.settings.sla
     plan = ChaosPlan(
-        payload_named(workflow, workspace, folder),
+        payload_named(workflow, workspace, call.folder),
         server,
         _command(start_command),
         pages=pages,
@@ -107,7 +94,7 @@ def chaos(
         netem=netem,
     )
     report = output or workspace.root / "infra" / "observability" / f"chaos_{this_moment()}.json"
-    run_until_signal(_run(scenarios, plan, sla, keep, report, as_json))
+    return await _run(scenarios, plan, sla, keep, report, call.as_json)
 
 
 def _scenarios(names: list[str]) -> list[Scenario]:

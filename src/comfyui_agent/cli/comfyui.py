@@ -43,11 +43,6 @@ async def up(call: Invocation, names: Names = None) -> int:
     """Start ComfyUI processes, wait until they answer, and leave them running.
 
     One that runs already is left alone; one that was given up is tried again.
-
-    [bold]Examples[/bold]
-
-    e3 comfyui up
-        All of comfyui.launch. e3 run does the same, and keeps them running.
     """
     return await _change(call, names, ProcessChange.UP)
 
@@ -57,11 +52,6 @@ async def down(call: Invocation, names: Names = None, now: Now = False) -> int:
     """Stop ComfyUI processes, with all that they started. What renders there is finished first.
 
     They stay down, for agents as well, until e3 comfyui up.
-
-    [bold]Examples[/bold]
-
-    e3 comfyui down gpu0-2 --now
-        One of them at once; its job is rendered again elsewhere, uncharged.
     """
     code = await _change(call, names, ProcessChange.STOP, hurry=now)
     if not call.as_json:
@@ -71,25 +61,13 @@ async def down(call: Invocation, names: Names = None, now: Now = False) -> int:
 
 @workspace_command(app, until_signal=True)
 async def restart(call: Invocation, names: Names = None, now: Now = False) -> int:
-    """Restart ComfyUI processes: drained, stopped, started, and back at work once they answer.
-
-    [bold]Examples[/bold]
-
-    e3 comfyui restart gpu0-1
-        After an update of its custom nodes.
-    """
+    """Restart ComfyUI processes: drained, stopped, started, and back at work once they answer."""
     return await _change(call, names, ProcessChange.RESTART, hurry=now)
 
 
 @workspace_command(app)
 async def status(call: Invocation, names: Names = None) -> None:
-    """Show each ComfyUI process: its state, its address, its restarts, and what is wrong with it.
-
-    [bold]Examples[/bold]
-
-    e3 comfyui status --json
-        For a script.
-    """
+    """Show each ComfyUI process: its state, its address, its restarts, and what is wrong with it."""
     slots = _slots(call, names)
     call.show_list([report_of(slot.folder(call.workspace)) for slot in slots], _line, NONE)
     if not call.as_json:
@@ -106,13 +84,7 @@ async def logs(
     lines: Annotated[int, typer.Option("-n", "--lines", min=1, max=100_000, help="So many of the last lines.")] = 50,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is added, until Ctrl-C.")] = False,
 ) -> None:
-    """Show what a ComfyUI process has written.
-
-    [bold]Examples[/bold]
-
-    e3 comfyui logs gpu0-1 -n 500 -f
-        The last 500 lines, and what comes.
-    """
+    """Show what a ComfyUI process has written."""
     (slot,) = _slots(call, [name])
     path = slot.folder(call.workspace).path / "log.txt"
     try:

@@ -35,11 +35,6 @@ async def migrate(call: Invocation) -> None:
     """Make the database, or bring an older one to the version that this E3 knows.
 
     Every command does so when it opens the database; here it is done alone, and said.
-
-    [bold]Examples[/bold]
-
-    e3 db migrate
-        Before agents of a new version start.
     """
     place = call.workspace.database
     before, after = migrate_store(place)
@@ -52,11 +47,6 @@ async def check(call: Invocation) -> int:
     """Check the database: its pages, counts, leases that ran out, results that are gone, its write-ahead log, sizes.
 
     Exit 1 if something is wrong.
-
-    [bold]Examples[/bold]
-
-    e3 db check --json
-        For a script.
     """
     async with call.opened() as store:
         found = await examine(store, this_host(), call.workspace.root)
@@ -70,13 +60,7 @@ async def check(call: Invocation) -> int:
 
 @workspace_command(app, options=WITHOUT_JSON)
 async def recover(call: Invocation) -> None:
-    """Requeue jobs whose lease ran out or whose agent is gone, now. Prompts at a server are still taken over.
-
-    [bold]Examples[/bold]
-
-    e3 db recover
-        After a crash, if no agent runs that would do so by itself.
-    """
+    """Requeue jobs whose lease ran out or whose agent is gone, now. Prompts at a server are still taken over."""
     async with call.opened() as store:
         await bury_dead(store, this_host())
         count = await store.run(ops.put_back_orphans, this_host())
@@ -92,11 +76,6 @@ async def compact(call: Invocation) -> None:
 
     The file is written anew, and nothing else can write meanwhile. So this is for when no agent and no page runs; stop
     them first. Nothing of the jobs is changed.
-
-    [bold]Examples[/bold]
-
-    e3 db compact
-        After jobs were removed. What it gives back is in e3 db check.
     """
     place = call.workspace
     if "://" not in place.database and not Path(place.database).is_file():

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
@@ -66,11 +64,6 @@ def demo(
     Needs no ComfyUI, no GPU and no network, and takes about half a minute. Then the web page stays up until Ctrl-C.
     A job and a page ask for a model that is not
     there, and one render fails on purpose and is tried again, to show what that looks like.
-
-    [bold]Examples[/bold]
-
-    e3 demo --output-dir /tmp/look
-        Somewhere else than in demo_output.
     """
     log_for_people(verbose=False)
     run_until_signal(show_errors(_demo(output_dir)))
@@ -106,7 +99,7 @@ def _make_workspace(folder: Path) -> None:
 
 
 async def _work(workspace: Workspace, folder: Path) -> int:
-    async with opened(workspace, create=True) as store, page_of(store, workspace, port=_port(workspace)) as page:
+    async with opened(workspace, create=True) as store, page_of(store, workspace, any_port=True) as page:
         typer.echo(f"The web page is at {page.url}: open it and watch.")
         jobs = await _files(workspace, store, folder)
         sweep = await _sweep(workspace, store)
@@ -118,17 +111,6 @@ async def _work(workspace: Workspace, folder: Path) -> int:
     done = sum(job.status is JobStatus.DONE for job in jobs)
     reached = (done, len(jobs) - done), (sweep.done, sweep.failed), (book.done, book.failed)
     return 0 if reached == EXPECTED and sweep.grid else 1
-
-
-def _port(workspace: Workspace) -> int:
-    """The configured port, or 0 if it is taken."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((workspace.settings.ui.host, workspace.settings.ui.port))
-        except OSError:
-            return 0
-    return workspace.settings.ui.port
 
 
 async def _stay(workspace: Workspace, store: Store, page: str, book: Batch) -> None:

@@ -34,11 +34,6 @@ def doctor(workspace: Folder = HERE, config: ConfigOption = "", as_json: AsJson 
     """Check configuration, folders, workflows, database, disk, servers, models and rejected files; say what to do.
 
     Nothing is changed. Exit 1 if something needs attention.
-
-    [bold]Examples[/bold]
-
-    e3 doctor
-        The workspace in this folder.
     """
     if not workspace.is_dir():
         fail(f"there is no folder {workspace}", code=2)
@@ -69,10 +64,8 @@ async def _look(folder: Path, config: str) -> AsyncIterator[Finding]:
         return
     where = str(workspace.config) if workspace.config else "none, so the defaults hold: e3 init makes one"
     yield Finding("configuration", True, where)
-    for each in look_at_folders(workspace):
-        yield each
     found, usable = look_at_workflows(workspace)
-    for each in found:
+    for each in (*look_at_folders(workspace), *found):
         yield each
     reasons: dict[str, str] = {}
     stuck: list[StuckPrompt] = []

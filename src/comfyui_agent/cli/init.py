@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shlex
 from pathlib import Path
@@ -10,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from comfyui_agent.cli.invocation import show_errors
 from comfyui_agent.cli.output import fail, print_json
-from comfyui_agent.cli.workspace import AsJson, opened
+from comfyui_agent.cli.workspace import AsJson
 from comfyui_agent.comfy.address import ServerAddress
 from comfyui_agent.config.loader import CONFIG, load_workspace
 from comfyui_agent.config.scaffold import start_workspace
 from comfyui_agent.config.validation import Complaints
-from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.store.connect import migrate_store
+from comfyui_agent.store.errors import StoreError
 
 
 def init(
@@ -28,14 +27,6 @@ def init(
     """Make a workspace: folders for job files and results, a configuration, three workflows and jobs to try.
 
     Files that are there already are left as they are.
-
-    [bold]Examples[/bold]
-
-    e3 init night
-        A new folder.
-
-    e3 init --server http://gpu1:8188
-        Here, for a ComfyUI on another machine.
     """
     if server:
         try:
@@ -49,9 +40,11 @@ def init(
     environment = {name: value for name, value in os.environ.items() if name != CONFIG}  # it may name another workspace
     try:
         workspace = load_workspace(folder, environment)
+        migrate_store(workspace.database)
     except Complaints as error:
         fail(str(error), code=2)
-    asyncio.run(show_errors(_make_database(workspace)))
+    except StoreError as error:
+        fail(str(error))
     made = [place for place, is_new in files.items() if is_new]
     kept = [place for place, is_new in files.items() if not is_new]
     if as_json:
@@ -66,8 +59,3 @@ def init(
     typer.echo(f"  {here}e3 doctor                               # is everything there?")
     typer.echo("  cp examples/T2I_*_knight.yaml jobs/processing/image/")
     typer.echo("  e3 run                                  # drop more files while it runs")
-
-
-async def _make_database(workspace: Workspace) -> None:
-    async with opened(workspace, create=True):
-        pass

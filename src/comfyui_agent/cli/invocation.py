@@ -8,7 +8,7 @@ import getpass
 import inspect
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, get_type_hints
@@ -90,15 +90,13 @@ class Invocation:
 
 def _user() -> str:
     """The user that the system names; the environment is not believed."""
-    try:
+    with suppress(ImportError, KeyError):  # Windows, or a container whose user has no name
         import pwd
 
         return pwd.getpwuid(os.getuid()).pw_name
-    except (ImportError, KeyError):  # Windows, or a container whose user has no name
-        try:
-            return getpass.getuser()
-        except (OSError, KeyError, ImportError):
-            return "unknown"
+    with suppress(OSError, KeyError, ImportError):
+        return getpass.getuser()
+    return "unknown"
 
 
 Work = Callable[Concatenate[Invocation, P], Coroutine[Any, Any, int | None]]
@@ -129,7 +127,14 @@ def workspace_command(
     def decorate(work: Work[P]) -> Callable[..., None]:
         def command(**values: Any) -> None:
             shared = {each: values.pop(each) for each in options if each in SHARED}
-            coroutine = show_errors(work(_invocation(shared), **values))  # type: ignore[call-arg]
+            if "verbose" in shared:
+                log_for_people(shared["verbose"])
+            folder, server = shared["workspace"], shared.get("server")
+            workspace = workspace_at(folder, shared.get("database", ""), server, shared["config"])
+            if "server" in shared:
+                check_addresses(workspace, are_given=bool(server))
+            call = Invocation(folder, workspace, shared.get("as_json", False))
+            coroutine = show_errors(work(call, **values))  # type: ignore[call-arg]
             if until_signal:
                 run_until_signal(coroutine)
             else:
@@ -139,16 +144,6 @@ def workspace_command(
         return app.command(name)(made) if app else made
 
     return decorate
-
-
-def _invocation(shared: Mapping[str, Any]) -> Invocation:
-    if "verbose" in shared:
-        log_for_people(shared["verbose"])
-    folder, server = shared["workspace"], shared.get("server")
-    workspace = workspace_at(folder, shared.get("database", ""), server, shared["config"])
-    if "server" in shared:
-        check_addresses(workspace, are_given=bool(server))
-    return Invocation(folder, workspace, shared.get("as_json", False))
 
 
 def with_options(
@@ -163,13 +158,9 @@ def with_options(
     _, *own = inspect.signature(work).parameters.values()
     parameters = {each.name: each.replace(annotation=hints[each.name], kind=each.KEYWORD_ONLY) for each in own}
     for name, option in shared.items():
-        if name in parameters:
-            parameters[name] = parameters.pop(name)
-        else:
-            annotation, default = option
-            parameters[name] = inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-            )
+        moved = parameters.pop(name, None)
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters[name] = moved or inspect.Parameter(name, kind, annotation=option[0], default=option[1])
     functools.update_wrapper(command, work)
     del command.__wrapped__  # type: ignore[attr-defined]  # Typer shall see the signature below
     command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]

@@ -37,17 +37,6 @@ async def add(
     """Queue jobs from files now, whether or not anyone watches the folder.
 
     A file that lies elsewhere is copied to jobs/processing/ first. A bad one is one line, and exit 1.
-
-    [bold]Examples[/bold]
-
-    e3 add knight.yaml
-        One job.
-
-    e3 add -C night ~/prompts/*.yaml --json
-        Many, in another workspace, for a script.
-
-    e3 add --batch tonight *.yaml
-        As one batch: e3 batch watch tonight.
     """
     prepare_folders(call.workspace)
     intake = Intake(call.workspace)
@@ -71,16 +60,7 @@ async def retry(
         bool, typer.Option("--failed", help="All that need attention; not what was cancelled or dismissed.")
     ] = False,
 ) -> int:
-    """Submit failed jobs again, with a fresh count of retries. A job file that is still there is read anew.
-
-    [bold]Examples[/bold]
-
-    e3 retry knight.yaml
-        One job, a cancelled one included.
-
-    e3 retry --failed
-        Everything that needs attention.
-    """
+    """Submit failed jobs again, with a fresh count of retries. A job file that is still there is read anew."""
     if bool(names) == failed:
         fail("name the jobs, or say --failed", code=2)
     intake = Intake(call.workspace)
@@ -91,13 +71,8 @@ async def retry(
 
 @workspace_command()
 async def cancel(call: Invocation, names: Names = None) -> int:
-    """Cancel jobs that wait or render. A prompt at a server is taken back by the agent; other prompts are not touched.
-
-    [bold]Examples[/bold]
-
-    e3 cancel knight.yaml castle.yaml
-        Two jobs. Their files stay where they are.
-    """
+    """Cancel jobs that wait or render. A prompt at a server is taken back by the agent; other prompts
+    are not touched."""
     if not names:
         fail("name the jobs to cancel", code=2)
     async with call.opened() as store:
@@ -115,19 +90,7 @@ async def dismiss(
         typer.Option("--batch", metavar="ID", help="What needs attention of this batch.", autocompletion=batch_names),
     ] = "",
 ) -> int:
-    """Put failed jobs out of what needs attention. They stay in the history, and a retry brings them back.
-
-    [bold]Examples[/bold]
-
-    e3 dismiss knight.yaml
-        One job, which nobody has to look at any more.
-
-    e3 dismiss --failed
-        Everything that needs attention.
-
-    e3 dismiss --batch knights_1a2b3c4d
-        What failed of one batch or book.
-    """
+    """Put failed jobs out of what needs attention. They stay in the history, and a retry brings them back."""
     if [bool(names), failed, bool(batch)].count(True) != 1:
         fail("name the jobs, or say --failed, or --batch ID", code=2)
     async with call.opened() as store:
@@ -141,13 +104,7 @@ async def set_priority(
     name: Name,
     priority: Annotated[int, typer.Argument(metavar="N", help="Lower runs earlier.", min=-(2**31), max=2**31 - 1)],
 ) -> None:
-    """Let a job run earlier or later; the next prompt that is handed out follows it.
-
-    [bold]Examples[/bold]
-
-    e3 queue set-priority knight.yaml 1
-        The next one to run.
-    """
+    """Let a job run earlier or later; the next prompt that is handed out follows it."""
     async with call.opened() as store:
         job = await usecases.set_priority(store, call.actor, await find_job(store, name), priority)
     call.show(job.as_json(), f"{badge_of(job)}  {job.config_name}  priority {job.priority}")
@@ -163,11 +120,6 @@ async def rm(
 
     A job file that still lies in jobs/processing/ is renamed NAME.yaml.removed, or it would be taken in again. On a
     terminal this asks first; a script says --yes. What waits or renders is cancelled first, with e3 cancel.
-
-    [bold]Examples[/bold]
-
-    e3 queue rm knight.yaml castle.yaml
-        Two jobs that are done or failed.
     """
     if not names:
         fail("name the jobs to remove", code=2)

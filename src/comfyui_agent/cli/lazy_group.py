@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+HELP = json.loads(Path(__file__).with_name("help.json").read_text(encoding="utf-8"))
+SUMMARIES: dict[str, dict[str, str]] = HELP["summaries"]
+"""The first sentence of the help of each command, by group."""
+EXAMPLES: dict[str, dict[str, str]] = HELP["examples"]
+"""What to type and what it does, by command."""
 
 
 class LazyGroup(TyperGroup):
@@ -17,7 +25,6 @@ class LazyGroup(TyperGroup):
     """
 
     summaries: ClassVar[Mapping[str, str]]
-    """The first sentence of each command's help."""
     modules: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, **settings: Any) -> None:
@@ -37,7 +44,17 @@ class LazyGroup(TyperGroup):
             app.command(name)(getattr(module, name.replace("-", "_")))
         command: Any = typer.main.get_command(app)
         command.name = name
+        _add_examples(command, f"{self.name} {name}".removeprefix("e3 "))
         return command
+
+
+def _add_examples(command: Any, path: str) -> None:
+    """Give a command and those below it the examples of their help."""
+    if found := EXAMPLES.get(path):
+        lines = "\n\n".join(f"{line}\n    {about}".rstrip() for line, about in found.items())
+        command.help = f"{command.help}\n\n[bold]Examples[/bold]\n\n{lines}"
+    for name, inner in getattr(command, "commands", {}).items():
+        _add_examples(inner, f"{path} {name}")
 
 
 def command_group(summary: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:

@@ -109,21 +109,7 @@ def loadtest(
     config: ConfigOption = "",
     as_json: AsJson = False,
 ) -> None:
-    """Press on ComfyUI servers, measure every prompt, and write a report with a page.
-
-    [bold]Examples[/bold]
-
-    e3 loadtest --server http://127.0.0.1:8188 --workflow book_medium --jobs 60 --concurrency 4
-
-    e3 loadtest --concurrency 1..8
-        A ramp: where does throughput flatten?
-
-    e3 loadtest --rate 30/min --duration 600
-        Prompts arrive whatever happens, so that waiting under overload is seen.
-
-    e3 loadtest --books 1..8
-        How many books at once keep the latency and error targets?
-    """
+    """Press on ComfyUI servers, measure every prompt, and write a report with a page."""
     if context.invoked_subcommand is not None:
         return
 
@@ -174,13 +160,7 @@ def compare(
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page of it there.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two reports: what became better or worse, and what is noise.
-
-    [bold]Examples[/bold]
-
-    e3 loadtest compare before.json after.json --output compared.html
-        Say it, and make a page of it.
-    """
+    """Compare two reports: what became better or worse, and what is noise."""
     try:
         comparison = compared(read_report(a), read_report(b))
         if output is not None:

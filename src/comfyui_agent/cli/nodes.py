@@ -30,14 +30,6 @@ def install(
     """Put the nodes of E3 Iterator into a ComfyUI: one prompt becomes a batch, in ComfyUI's own window.
 
     The same command again updates them. An earlier installation gives way only when the new one is there as a whole.
-
-    [bold]Examples[/bold]
-
-    e3 nodes install ~/ComfyUI
-        Writes ~/ComfyUI/custom_nodes/e3_iterator.
-
-    e3 nodes install ~/ComfyUI --force
-        Also if someone changed files in it.
     """
     try:
         done = installer.install(folder, force=force)

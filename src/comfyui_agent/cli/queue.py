@@ -12,7 +12,7 @@ import typer
 from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.batches.name_lookup import find_job
 from comfyui_agent.cli.invocation import Invocation, workspace_command
-from comfyui_agent.cli.lazy_group import LazyGroup, command_group
+from comfyui_agent.cli.lazy_group import SUMMARIES, LazyGroup, command_group
 from comfyui_agent.cli.output import describe_maker, fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import Name
 from comfyui_agent.config.validation import Complaints
@@ -34,12 +34,7 @@ COLOURS = {JobStatus.PROCESSING: "cyan", JobStatus.DONE: "green", JobStatus.FAIL
 
 
 class QueueCommands(LazyGroup):
-    summaries: ClassVar[Mapping[str, str]] = {
-        "ls": "List jobs: what renders, what waits in the order in which it will run, then what ended, the newest "
-        "first.",
-        "set-priority": "Let a job run earlier or later; the next prompt that is handed out follows it.",
-        "rm": "Remove jobs that have ended from the database, with their runs. What they rendered stays on disk.",
-    }
+    summaries: ClassVar[Mapping[str, str]] = SUMMARIES["queue"]
     modules: ClassVar[Mapping[str, str]] = {"ls": "queue", "set-priority": "job_commands", "rm": "job_commands"}
 
 
@@ -56,16 +51,7 @@ async def ls(
     batch: Annotated[str | None, typer.Option("--batch", metavar="ID", help="Only the jobs of this batch.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many jobs.")] = 50,
 ) -> None:
-    """List jobs: what renders, what waits in the order in which it will run, then what ended, the newest first.
-
-    [bold]Examples[/bold]
-
-    e3 queue ls --attention
-        What needs attention, and why.
-
-    e3 queue ls --status pending --limit 1000 --json
-        For a script.
-    """
+    """List jobs: what renders, what waits in the order in which it will run, then what ended, the newest first."""
     if attention and status is not None:
         fail("say --attention or --status, not both", code=2)
     async with call.opened() as store:
@@ -91,16 +77,7 @@ async def ls(
 
 @workspace_command()
 async def show(call: Invocation, name: Name) -> None:
-    """Show one job: its state, its results, every run and what went wrong.
-
-    [bold]Examples[/bold]
-
-    e3 show knight.yaml
-        By its name.
-
-    e3 show 17 --json
-        By its id, for a script.
-    """
+    """Show one job: its state, its results, every run and what went wrong."""
     async with call.opened() as store:
         job = await find_job(store, name)
         attempts = await store.run(ops.list_attempts, job.id)

@@ -19,7 +19,7 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
-from comfyui_agent.web.listen_address import Listening, NotAllowed, NotServed, listen, tls_of
+from comfyui_agent.web.listen_address import Listening, NotAllowed, NotServed, PortTaken, listen, tls_of
 
 log = logging.getLogger(__name__)
 
@@ -38,14 +38,6 @@ async def serve(
 
     e3 run serves them, too. Without tokens only this machine can reach them, and everyone here is an admin; another
     address needs a token first: e3 token create.
-
-    [bold]Examples[/bold]
-
-    e3 serve
-        At http://127.0.0.1:8190, for ever.
-
-    e3 serve -C night --host 0.0.0.0 --port 8000
-        For the whole network, with tokens.
     """
     check_addresses(call.workspace, are_given=False)
     ui = call.workspace.settings.ui
@@ -64,10 +56,13 @@ class Page:
 
 
 @contextlib.asynccontextmanager
-async def page_of(store: Store, workspace: Workspace, *, port: int | None = None) -> AsyncIterator[Page]:
-    """Serve the page of a workspace meanwhile. Fails if that is not possible."""
+async def page_of(store: Store, workspace: Workspace, *, any_port: bool = False) -> AsyncIterator[Page]:
+    """Serve the page of a workspace meanwhile. Fails if that is not possible.
+
+    With `any_port` another port is taken where the configured one is not free.
+    """
     try:
-        listening = await _listen(store, workspace, port)
+        listening = await _listen(store, workspace, any_port=any_port)
     except NotServed as error:
         fail(str(error))
     answering = asyncio.create_task(_answer(store, workspace, listening))
@@ -102,13 +97,17 @@ async def page_beside(store: Store, workspace: Workspace) -> AsyncIterator[None]
             await end_tasks([answering])
 
 
-async def _listen(store: Store, workspace: Workspace, port: int | None = None) -> Listening:
+async def _listen(store: Store, workspace: Workspace, *, any_port: bool = False) -> Listening:
     """NotServed if nothing can listen there; one line and exit 2 if it is not allowed."""
     ui = workspace.settings.ui
     try:
-        return await listen(store, ui.host, ui.port if port is None else port, tls_of(workspace))
+        return await listen(store, ui.host, ui.port, tls_of(workspace))
     except NotAllowed as error:
         fail(str(error), code=USAGE)
+    except PortTaken:
+        if any_port:
+            return await listen(store, ui.host, 0, tls_of(workspace))
+        raise
 
 
 def _warn_if_failed(answering: asyncio.Task[None]) -> None:

@@ -80,31 +80,13 @@ def _server_command(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
 
 @_server_command
 async def ls(call: Invocation) -> None:
-    """Show state, version, devices, memory and queue of each server.
-
-    [bold]Examples[/bold]
-
-    e3 servers
-        Those of the workspace, or the ComfyUI on this machine.
-
-    e3 servers ls --server http://gpu1:8188 --server http://gpu2:8188 --json
-        Two others, for a script.
-    """
+    """Show state, version, devices, memory and queue of each server."""
     await _show(call)
 
 
 @_server_command
 async def pause(call: Invocation, name: ServerName) -> None:
-    """Give a server no new prompts. What it has runs on there and is brought home.
-
-    [bold]Examples[/bold]
-
-    e3 servers pause gpu2:8188
-        Until e3 servers resume gpu2:8188, whoever starts agents.
-
-    e3 servers pause gpu2 -C night --json
-        By a part of its name, for a script.
-    """
+    """Give a server no new prompts. What it has runs on there and is brought home."""
     await _change(call, name, ServerChange.PAUSE)
 
 
@@ -113,30 +95,13 @@ async def drain(call: Invocation, name: ServerName) -> None:
     """Empty a server: it gets no new prompts, what waits there goes elsewhere, what runs there finishes.
 
     Once nothing is there, e3 servers shows it as drained, and it can be switched off.
-
-    [bold]Examples[/bold]
-
-    e3 servers drain gpu2:8188
-        Before it is updated. e3 servers resume gpu2:8188 ends that.
-
-    e3 servers drain gpu2 --json
-        By a part of its name, for a script.
     """
     await _change(call, name, ServerChange.DRAIN)
 
 
 @_server_command
 async def resume(call: Invocation, name: ServerName) -> None:
-    """Put a server back to work that was paused or drained.
-
-    [bold]Examples[/bold]
-
-    e3 servers resume gpu2:8188
-        It gets prompts again at once.
-
-    e3 servers resume gpu2 --json
-        By a part of its name, for a script.
-    """
+    """Put a server back to work that was paused or drained."""
     await _change(call, name, ServerChange.RESUME)
 
 
@@ -144,16 +109,7 @@ async def resume(call: Invocation, name: ServerName) -> None:
 async def explain(
     call: Invocation, job: Annotated[str, typer.Argument(metavar="JOB", help="The name of a job, or its id.")]
 ) -> None:
-    """Say why a job runs where it does or why it waits, and for one that may run what each server means to it.
-
-    [bold]Examples[/bold]
-
-    e3 servers explain knight.yaml
-        By its name.
-
-    e3 servers explain 17 --json
-        By its id, for a script.
-    """
+    """Say why a job runs where it does or why it waits, and for one that may run what each server means to it."""
     async with call.opened() as store:
         named = await find_job(store, job)
         found = await find_whereabouts(store, Intake(call.workspace), named)

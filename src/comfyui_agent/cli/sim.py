@@ -73,19 +73,7 @@ def sim(
         str, typer.Option(metavar="VERSION", help="The ComfyUI version to behave like: 0.7.0, another, or newest.")
     ] = "0.7.0",
 ) -> None:
-    """Run a ComfyUI without a GPU, for trying things out and for tests.
-
-    [bold]Examples[/bold]
-
-    e3 sim
-        Renders at once, never fails, at http://127.0.0.1:8188.
-
-    e3 sim --render-seconds lognormal:4:0.3 --failure-rate 0.05 --seed 7
-        Takes about four seconds a picture, and one in twenty fails, the same ones each time.
-
-    curl -s http://your-server:8188/object_info > nodes.json && e3 sim --object-info nodes.json
-        Dry-runs your own workflows: your nodes, your models, no GPU.
-    """
+    """Run a ComfyUI without a GPU, for trying things out and for tests."""
     try:
         Dialect(imitate)
         loads = [each.rpartition("=") for each in model_load_seconds or ()]

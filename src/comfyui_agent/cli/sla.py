@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from comfyui_agent.cli.invocation import Invocation, workspace_command
+from comfyui_agent.cli.lazy_group import command_group
 from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
-from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, workspace_at
 from comfyui_agent.lab.files import Unwritable, write_text
 from comfyui_agent.lab.reports.reading import BadReport
 from comfyui_agent.lab.reports.sla import Finding
@@ -17,16 +18,12 @@ from comfyui_agent.lab.sla.review import Review, as_junit, gather, review
 MARKS = {"met": "●", "missed": "△", "not measured": "○"}
 COLOURS = {"met": "green", "missed": "yellow", "not measured": "dim"}
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich")
+app = command_group("Targets, and whether they are met.")
 
 
-@app.callback()
-def sla() -> None:
-    """Targets, and whether they are met."""
-
-
-@app.command()
-def check(
+@workspace_command(app, options=("workspace", "config", "as_json"))
+async def check(
+    call: Invocation,
     reports: Annotated[
         list[Path],
         typer.Argument(
@@ -41,29 +38,17 @@ def check(
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdicts there as JUnit XML.")
     ] = None,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Say for each target whether it is met, missed or not measured. The targets are the settings below sla.
 
     Several reports are judged together: what more than one of them measures, the worst decides.
     Exit 1 if a target is missed.
-
-    [bold]Examples[/bold]
-
-    e3 sla check infra/observability/load_books.json infra/observability/chaos_all.json
-        Throughput, latency, errors and books by the first, recovery by the second.
-
-    e3 sla check infra/observability/baselines/2026-11-15 --strict --junit sla.xml
-        A baseline, for a CI system that shall insist on every target.
     """
-    place = workspace_at(workspace, config=config)
     try:
-        found = review(gather(reports, log, place.root), place.settings.sla)
+        found = review(gather(reports, log, call.workspace.root), call.workspace.settings.sla)
     except BadReport as error:
         fail(str(error), code=2)
-    if as_json:
+    if call.as_json:
         print_json(found.as_json())
     else:
         _print(found)
@@ -74,7 +59,7 @@ def check(
         except (Unwritable, OSError) as error:
             reason = str(error) if isinstance(error, Unwritable) else f"cannot write {junit}: {error.strerror}"
             fail(f"{reason}; give another place with --junit")
-    raise typer.Exit(1 if found.fails(strict=strict) else 0)
+    return 1 if found.fails(strict=strict) else 0
 
 
 def _print(review: Review) -> None:

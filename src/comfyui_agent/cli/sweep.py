@@ -67,17 +67,6 @@ async def sweep(
 
     Values: 1,2,3 and 1..10 and 1..10:2 and 0.1..0.5:0.1 and 1,2,..,10 and "a, b","c" and a | b and true,false and
     @file.txt and random:4. A bad one is an error before anything is queued. See docs/batches.md.
-
-    [bold]Examples[/bold]
-
-    e3 sweep wf_realistic_portrait --set 'seed=1..3' --set 'cfg=5,7.5,10' --wait
-        Nine portraits and their grid.
-
-    e3 sweep portrait.json --set '3.seed,11.seed=random:8' --dry-run
-        Two nodes with the same seed; only looked at.
-
-    e3 sweep sweep.yaml --json
-        As it is written down, for a script.
     """
     check_addresses(call.workspace, are_given=False)
     text, base, said = None, Path(), SweepFile.model_construct(workflow=what, set={})

@@ -53,17 +53,6 @@ async def create(
     """Make a token and print it. It is shown this once: only its hash is kept.
 
     From the first token on, the page and the API ask for one, until e3 token open.
-
-    [bold]Examples[/bold]
-
-    e3 token create --role admin --name studio
-        For whoever steers.
-
-    e3 token create --role user --expires 30d --json
-        For a script, for a month.
-
-    e3 token create --role metrics --name prometheus
-        For Prometheus.
     """
     if len(name) > 100 or len(proxy_user) > 100:
         fail("--name and --proxy-user have at most 100 characters", code=2)
@@ -90,13 +79,7 @@ async def create(
 
 @workspace_command(app)
 async def ls(call: Invocation) -> None:
-    """List tokens: id, role, when they were made, end and were last used, name. What they are cannot be read back.
-
-    [bold]Examples[/bold]
-
-    e3 token ls --json
-        For a script; revoked ones have a revoked_at.
-    """
+    """List tokens: id, role, when they were made, end and were last used, name. What they are cannot be read back."""
     async with call.opened() as store:
         access, found = await store.run(ops.read_access), await store.run(ops.list_tokens)
     if call.as_json:
@@ -122,13 +105,7 @@ async def revoke(
     call: Invocation,
     number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The id, as e3 token ls shows it.")],
 ) -> None:
-    """Take a token back: whoever has it, or has logged in with it, is asked for another at once.
-
-    [bold]Examples[/bold]
-
-    e3 token revoke 2
-        The second one.
-    """
+    """Take a token back: whoever has it, or has logged in with it, is asked for another at once."""
     async with call.opened() as store:
         before = next((each for each in await store.run(ops.list_tokens) if each.id == number), None)
         if before is None:
@@ -154,14 +131,6 @@ async def open_to_all(
     """Let everyone on this machine in without a token, as before the first one. Tokens are revoked, sessions end.
 
     Refused where the page asks for a token all the same: with ui.trusted_proxies, or a ui.host that others reach.
-
-    [bold]Examples[/bold]
-
-    e3 token open
-        Asks first if there are tokens.
-
-    e3 token open --yes --json
-        For a script.
     """
     why = _why_needed(call.workspace)
     if why:

@@ -43,14 +43,6 @@ async def tune(
 
     It renders in a workspace that is thrown away, with the processes of comfyui.launch, and ends them. See
     docs/tuning.md.
-
-    [bold]Examples[/bold]
-
-    e3 tune wf_realistic_portrait
-        Every card, with the defaults of the workflow.
-
-    e3 tune portrait.json --set steps=8 --card gpu0 --json
-        One card, for a script.
     """
     if not call.workspace.settings.comfyui.launch:
         fail(NONE)

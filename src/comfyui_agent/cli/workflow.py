@@ -43,16 +43,7 @@ async def inspect(
         typer.Argument(metavar="FILE", help="A workflow in API format, or an id.", autocompletion=workflow_names),
     ],
 ) -> None:
-    """Show every place of a workflow that a value can go to, and the names that lead there.
-
-    [bold]Examples[/bold]
-
-    e3 workflow inspect workflows/wf_realistic_portrait.json
-        A file.
-
-    e3 workflow inspect wf_realistic_portrait --json
-        One that workflows.yaml names, with its own names of inputs.
-    """
+    """Show every place of a workflow that a value can go to, and the names that lead there."""
     found = _find(name, call.workspace)
     if call.as_json:
         print_json(describe(found))
@@ -94,10 +85,9 @@ def _find(name: str, workspace: Workspace) -> Workflow:
     try:
         if name not in workflows.recipes and file.is_file():
             graph, path = read_template(file), file.resolve()
-            recipe = Recipe(file.stem, str(file))
-            for each in reversed(list(workflows.recipes.values())):
-                recipe = each if (workspace.root / each.template_path).resolve() == path else recipe
-            return Workflow(recipe, Template.of(graph), graph, Places(graph))
+            recipes = workflows.recipes.values()
+            named = (each for each in recipes if (workspace.root / each.template_path).resolve() == path)
+            return Workflow(next(named, Recipe(file.stem, str(file))), Template.of(graph), graph, Places(graph))
         if name.endswith(".json"):
             fail(f"there is no file {name}")
         return workflows.find(name)

@@ -69,6 +69,11 @@ def workspace_at(folder: Path, database: str = "", servers: list[str] | None = N
     if database:
         url = database if "://" in database else str(Path(database).absolute())
         workspace = with_settings(workspace, "database", url=url)
+    return with_servers(workspace, servers)
+
+
+def with_servers(workspace: Workspace, servers: list[str] | None) -> Workspace:
+    """The same workspace with other servers than its own, if some are given."""
     return with_settings(workspace, "comfyui", servers=tuple(servers), launch=()) if servers else workspace
 
 

@@ -87,7 +87,7 @@ class ConnectionLimits:
 
 def _cut_hanging(connections: Iterable[Connection]) -> bool:
     """Cut one connection whose client reads nothing. Returns whether there was one."""
-    hanging = next((each for each in connections if each.is_hanging), None)
+    hanging = next((each for each in connections if each.hanging_looks), None)
     if hanging is not None:
         hanging.cut()
     return hanging is not None
@@ -104,12 +104,8 @@ class Connection(H11Protocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         self._unread = 0
-        self._hanging_looks = 0
-
-    @property
-    def is_hanging(self) -> bool:
-        """Whether the client read nothing since the last look, though there is something to read."""
-        return self._hanging_looks > 0
+        self.hanging_looks = 0
+        """Looks in a row at which the client had read nothing, though there was something to read."""
 
     def cut(self) -> None:
         """Close at once and drop what was not sent."""
@@ -147,7 +143,7 @@ class Connection(H11Protocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._read_timer is None:
-            self._unread = self._hanging_looks = 0
+            self._unread = self.hanging_looks = 0
             self._read_timer = self.loop.call_later(LOOK_SECONDS, self._check_reading)
 
     def resume_writing(self) -> None:
@@ -158,15 +154,15 @@ class Connection(H11Protocol):
         """Compare what is unread with the last look. The first look only measures."""
         unread = self.transport.get_write_buffer_size()
         is_reading = not self._unread or self._unread - unread >= LEAST_READ
-        self._hanging_looks = 0 if is_reading else self._hanging_looks + 1
+        self.hanging_looks = 0 if is_reading else self.hanging_looks + 1
         self._unread = unread
-        if self._hanging_looks * LOOK_SECONDS >= WRITE_SECONDS:
+        if self.hanging_looks * LOOK_SECONDS >= WRITE_SECONDS:
             self.cut()
         else:
             self._read_timer = self.loop.call_later(LOOK_SECONDS, self._check_reading)
 
     def _stop_read_timer(self) -> None:
-        self._hanging_looks = 0
+        self.hanging_looks = 0
         if self._read_timer is not None:
             self._read_timer.cancel()
             self._read_timer = None

@@ -12,6 +12,8 @@ from comfyui_agent.domain.jobs import DONE, Attempt, Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import parsed
 
+UNKNOWN = "It failed, and nothing more is known"
+
 
 @dataclass(frozen=True)
 class Explanation:

@@ -27,7 +27,6 @@ LARGE_PER_CALLER = 2
 LARGE_PATIENCE = 5.0
 PARSING_SHARE = 8
 """At most one part in this many of the time is spent parsing large bodies."""
-LINGER_SECONDS = 1.0
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 SAME = frozenset({"same-origin", "none"})
 FORMS = ("/login", "/logout")
@@ -70,13 +69,14 @@ class Guard:
         if scope["type"] != "http":
             return
         is_tls = scope.get("scheme") == "https"
+        body = RequestBody(Headers(scope=scope), receive)
         if scope["path"] in PROBES or scope["method"] in UNSAFE:
-            await self._answer(scope, _Receiver(receive), _Sender(send, is_tls=is_tls))
+            await self._answer(scope, body, _Sender(send, is_tls=is_tls))
             return
         async with self._turns.turn(self._gate.proxies.client_of(Request(scope))) as end_turn:
-            await self._answer(scope, _Receiver(receive), _Sender(send, end_turn, is_tls=is_tls))
+            await self._answer(scope, body, _Sender(send, end_turn, is_tls=is_tls))
 
-    async def _answer(self, scope: Scope, receive: _Receiver, send: _Sender) -> None:
+    async def _answer(self, scope: Scope, body: RequestBody, send: _Sender) -> None:
         try:
             shortage = scope.get("state", {}).get(SHORTAGE)
             if shortage and scope["path"] not in PROBES:
@@ -86,17 +86,16 @@ class Guard:
                 check_direct(headers)
             if scope["method"] in UNSAFE:
                 check_origin(headers)
-                receive.replay(await self._body(scope, headers, receive))
-            await self._app(scope, receive, send)
+                body.replay(await self._read(scope, headers, body))
+            await self._app(scope, body, send)
         except Exception as error:  # noqa: BLE001 - it is logged there
             problem = problem_of(error, Request(scope))
             if not send.has_begun:
-                await receive.drain()
-                await shown(Request(scope), problem)(scope, receive, send)
+                await body.drain()
+                await shown(Request(scope), problem)(scope, body, send)
 
-    async def _body(self, scope: Scope, headers: Headers, receive: Receive) -> bytes:
+    async def _read(self, scope: Scope, headers: Headers, body: RequestBody) -> bytes:
         """Read the body after the caller was admitted. A large one waits for a turn and is checked in a thread."""
-        body = RequestBody(headers, receive)
         if scope["path"] in FORMS:
             return await body.read(LARGEST_FORM)
         caller = await self._gate.admit(Request(scope))
@@ -109,7 +108,7 @@ class Guard:
         async with self._large_turn(caller.address if caller.token is None else caller.scope):
             content = await body.read(LARGEST_BODY, keeps_coming=True)
             async with self._parsing.turn():
-                if await Request(scope, receive).is_disconnected():
+                if await Request(scope, body).is_disconnected():
                     raise ended_early()
                 await REQUESTS.run(check_json, headers, content)
             return content
@@ -138,36 +137,6 @@ def check_origin(headers: Headers) -> None:
     is_ours = origin is None or (authority and authority == headers.get("host", "").lower())
     if not is_ours or (site is not None and site not in SAME):
         raise Problem(403, "a page of another site asked for this change", "Do it in E3's own page, or by the API.")
-
-
-class _Receiver:
-    """Receives the messages of a request and knows when its body is complete."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._body: bytes | None = None
-        self._is_complete = False
-
-    async def __call__(self) -> Message:
-        if self._body is not None:
-            body, self._body = self._body, None
-            return {"type": "http.request", "body": body, "more_body": False}
-        message = await self._receive()
-        self._is_complete = message["type"] != "http.request" or not message.get("more_body")
-        return message
-
-    def replay(self, body: bytes) -> None:
-        """Hand out this body next."""
-        self._body = body
-
-    async def drain(self) -> None:
-        """Discard the rest of the body for a moment: a client that is cut off while it sends misses the answer."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._drain(), LINGER_SECONDS)
-
-    async def _drain(self) -> None:
-        while not self._is_complete:
-            await self()
 
 
 class _Sender:

@@ -74,7 +74,8 @@ def render_page(screen: Screen, view: View) -> str:
 
 def render_fragment(fragment: Fragment, view: View) -> str:
     values = {**fragment.values, **_who(view), "id": fragment.id}
-    return environment().get_template(fragment.template_name).render(values).strip()
+    template = fragment.template or f"{fragment.id.replace('-', '_')}.html"
+    return environment().get_template(template).render(values).strip()
 
 
 def with_sentence(screen: Screen) -> tuple[Fragment, ...]:

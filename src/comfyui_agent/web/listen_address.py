@@ -41,8 +41,7 @@ class Listening:
 
     @property
     def port(self) -> int:
-        number: int = self.socket.getsockname()[1]
-        return number
+        return int(self.socket.getsockname()[1])
 
     @property
     def url(self) -> str:

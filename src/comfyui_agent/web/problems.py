@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
@@ -77,24 +78,20 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int)) else str(value)
 
 
+@dataclass(eq=False)
 class Problem(Exception):
     """An error that is answered with what happened and what to do about it."""
 
-    def __init__(
-        self,
-        status: int,
-        detail: str,
-        remedy: str = "",
-        *,
-        errors: Sequence[tuple[str, str]] = (),
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
-        self.remedy = remedy or REMEDIES.get(status, "")
-        self.errors = errors
-        self.headers = dict(headers or {})
+    status: int
+    detail: str
+    remedy: str = ""
+    _: KW_ONLY
+    errors: Sequence[tuple[str, str]] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.detail)
+        self.remedy = self.remedy or REMEDIES.get(self.status, "")
 
     @property
     def title(self) -> str:
@@ -174,7 +171,7 @@ def problem_of(error: Exception, request: Request) -> Problem:
         case StoreError():  # 503; with Retry-After if that passes by itself
             is_passing = isinstance(error, (DatabaseAway, DatabaseFull, StoreClosed))
             remedy = "Try again in a moment." if is_passing else "See e3 doctor."
-            return Problem(503, str(error), remedy, headers={"Retry-After": "2"} if is_passing else None)
+            return Problem(503, str(error), remedy, headers={"Retry-After": "2"} if is_passing else {})
         case _:
             log.error("%s %.200s failed", request.method, request.scope["path"], exc_info=error)
             return Problem(500, f"{type(error).__name__} while answering")
@@ -203,9 +200,7 @@ def shown(request: Request, problem: Problem) -> Response:
     if context is not None:
         shorten = context.workspace.without_root
         errors = [(key, shorten(message)) for key, message in problem.errors]
-        problem = Problem(
-            problem.status, shorten(problem.detail), shorten(problem.remedy), errors=errors, headers=problem.headers
-        )
+        problem = replace(problem, detail=shorten(problem.detail), remedy=shorten(problem.remedy), errors=errors)
     if not wants_page(request):
         return JsonAnswer(problem.as_json(), problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
     from comfyui_agent.web.html import environment

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Iterable
 from typing import Any
 
 from starlette.datastructures import Headers
-from starlette.types import Receive
+from starlette.types import Message, Receive
 
 from comfyui_agent.domain.texts import is_whole, reject_constant
 from comfyui_agent.web.problems import Problem, ended_early
@@ -23,9 +24,12 @@ MOST_CONTAINERS = 20_000
 """Lists and objects. Parsing this many takes the event loop about 50 ms."""
 MOST_KEYS = 1_000
 MOST_DEPTH = 60
+LINGER_SECONDS = 1.0
 
 
 class RequestBody:
+    """Receives the messages of a request. A body that was read is handed out again with `replay`."""
+
     def __init__(self, headers: Headers, receive: Receive) -> None:
         length = headers.get("content-length", "")
         self._announced = int(length) if length.isdigit() else 0
@@ -33,11 +37,36 @@ class RequestBody:
         self._parts: list[bytes] = []
         self._size = 0
         self._is_complete = False
+        self._replayed: bytes | None = None
+
+    async def __call__(self) -> Message:
+        if self._replayed is not None:
+            body, self._replayed = self._replayed, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        message = await self._receive()
+        self._is_complete = message["type"] != "http.request" or not message.get("more_body")
+        return message
+
+    def replay(self, body: bytes) -> None:
+        """Hand out this body next."""
+        self._replayed = body
+
+    async def drain(self) -> None:
+        """Discard the rest of the body for a moment: a client that is cut off while it sends misses the answer."""
+
+        async def discard() -> None:
+            while not self._is_complete:
+                await self()
+
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(discard(), LINGER_SECONDS)
 
     async def read(self, largest: int, *, keeps_coming: bool = False) -> bytes:
         """Return the whole body. Problem 413 if it is larger, 408 if it takes too long."""
         if not await self.fits(largest, keeps_coming=keeps_coming):
-            raise _too_large(largest)
+            most = f"{largest // 1024**2} MB" if largest >= 1024**2 else f"{largest // 1024} KB"
+            close = {"Connection": "close"}
+            raise Problem(413, f"the request has more than {most}", "Send less at once.", headers=close)
         body, self._parts = b"".join(self._parts), []  # a large body is not held twice
         return body
 
@@ -57,7 +86,7 @@ class RequestBody:
 
     async def _read_part(self, timeout: float) -> None:
         try:
-            message = await asyncio.wait_for(self._receive(), timeout)
+            message = await asyncio.wait_for(self(), timeout)
         except asyncio.TimeoutError:
             close = {"Connection": "close"}
             raise Problem(408, "the request was not sent in time", "Send it again.", headers=close) from None
@@ -65,7 +94,6 @@ class RequestBody:
             raise ended_early()
         self._parts.append(message.get("body", b""))
         self._size += len(self._parts[-1])
-        self._is_complete = not message.get("more_body")
 
 
 def check_json(headers: Headers, body: bytes) -> None:
@@ -117,11 +145,6 @@ def _children(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
-
-
-def _too_large(largest: int) -> Problem:
-    most = f"{largest // 1024**2} MB" if largest >= 1024**2 else f"{largest // 1024} KB"
-    return Problem(413, f"the request has more than {most}", "Send less at once.", headers={"Connection": "close"})
 
 
 def _too_many(count: int, what: str, most: int) -> Problem:

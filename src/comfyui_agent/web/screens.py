@@ -71,10 +71,6 @@ class Fragment:
     key: Hashable | None = None
     template: str = ""
 
-    @property
-    def template_name(self) -> str:
-        return self.template or f"{self.id.replace('-', '_')}.html"
-
 
 @dataclass(frozen=True)
 class Screen:

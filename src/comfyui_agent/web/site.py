@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from typing import Annotated, Any
-from urllib.parse import parse_qs, parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
@@ -125,7 +125,10 @@ async def login_page(next: Annotated[str, Query(max_length=2000)] = "/") -> Resp
 
 @router.post("/login")
 async def login(request: Request, context: Here) -> Response:
-    form = await _form(request)
+    try:
+        form = dict(parse_qsl((await request.body()).decode("utf-8", "replace"), max_num_fields=10))
+    except ValueError:
+        raise Problem(400, "this is not the form of the login", "Log in at /login.") from None
     target = _local(form.get("next", "/"))
     try:
         who, secret = await context.gate.log_in(form.get("token", "").strip(), request)
@@ -166,15 +169,6 @@ async def asset(name: str) -> Response:
 def _login(target: str, problem: str) -> str:
     values = {"next": _local(target), "problem": problem, "title": "Log in"}
     return environment().get_template("login.html").render(values)
-
-
-async def _form(request: Request) -> dict[str, str]:
-    body = (await request.body()).decode("utf-8", "replace")
-    try:
-        found = parse_qs(body, max_num_fields=10)
-    except ValueError:
-        raise Problem(400, "this is not the form of the login", "Log in at /login.") from None
-    return {key: values[-1] for key, values in found.items()}
 
 
 def _local(target: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,10 +43,9 @@ class Planning:
         if scope != EVERYONE and self._waiting[scope] >= MOST_EACH:
             raise short_of(f"too many of your sweeps are being planned: {MOST_EACH} wait already", seconds=2)
         ends, has_begun = threading.Event(), threading.Event()
-        until = time.monotonic() + SECONDS
 
         def look_up() -> None:
-            if ends.is_set() or time.monotonic() > until:
+            if ends.is_set():
                 raise _Ended
 
         def begin() -> T:
@@ -66,8 +64,6 @@ class Planning:
             await asyncio.wait({planning, leaving}, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if planning.done():
                 return planning.result()
-        except _Ended:
-            pass
         finally:
             ends.set()
             planning.cancel()

@@ -23,7 +23,7 @@ import pytest
 import pytest_asyncio
 
 from comfyui_agent.store import operations as ops
-from comfyui_agent.web import guard, limits
+from comfyui_agent.web import limits, request_body
 from comfyui_agent.web.guard import LARGEST_BODY, LARGEST_FORM, UNSAFE
 from comfyui_agent.web.html import ASSETS
 from comfyui_agent.web.page_server import create_app
@@ -226,7 +226,7 @@ def check_harmless(answer: Answer, house: Served) -> None:
 def nothing_breaks(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No test of this module makes E3 log that it failed. Wrong tokens may be shown without end."""
     monkeypatch.setattr(limits, "MOST_WRONG_TOKENS", 10**9)
-    monkeypatch.setattr(guard, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(request_body, "LINGER_SECONDS", 0.01)
     yield
     assert [record.getMessage() for record in caplog.get_records("call") if record.levelno >= logging.ERROR] == []
 
@@ -378,7 +378,7 @@ async def test_a_body_that_does_not_say_its_size_is_read_up_to_the_limit(estate:
 async def test_a_sender_of_too_much_gets_an_answer_and_is_not_cut_off(
     estate: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "LINGER_SECONDS", 5.0)
+    monkeypatch.setattr(request_body, "LINGER_SECONDS", 5.0)
 
     def send() -> int:
         said = urllib.request.Request(f"{estate.url}/api/v1/jobs", b" " * (3 * LARGEST_BODY), JSON)

@@ -31,6 +31,7 @@ from comfyui_agent.web.guard import (
 from comfyui_agent.web.limits import OPEN_FACTOR, RequestLimits
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.proxies import Proxies
+from comfyui_agent.web.request_body import RequestBody
 
 JSON = Headers({"content-type": "application/json"})
 
@@ -217,8 +218,9 @@ async def test_the_body_of_a_refused_caller_is_not_read(is_open: bool, status: i
     limits = RequestLimits(Ui(changes_per_minute=1))
     for _ in range(OPEN_FACTOR):
         limits.count("changes", Caller(Role.ADMIN))
+    scope = {"type": "http", "path": "/api", "headers": []}
     with pytest.raises(Problem) as refused:
-        await Guard(Behind(), gate, limits)._body({"type": "http", "path": "/api", "headers": []}, Headers({}), never)
+        await Guard(Behind(), gate, limits)._read(scope, Headers({}), RequestBody(Headers({}), never))
     assert refused.value.status == status
 
 
@@ -256,7 +258,8 @@ class Senders:
 
         headers = {"x-from": who, **dict(JSON)} | ({"content-length": size} if size else {})
         scope = {"type": "http", "path": "/api", "headers": [(b"x-from", who.encode())]}
-        return asyncio.ensure_future(self.guard._body(scope, Headers(headers), receive))
+        read = self.guard._read(scope, Headers(headers), RequestBody(Headers(headers), receive))
+        return asyncio.ensure_future(read)
 
 
 async def never() -> Message:
@@ -297,7 +300,9 @@ async def test_a_body_that_does_not_say_its_size_is_small_until_more_has_come() 
     async def receive() -> Message:
         return parts.pop()
 
-    assert await asyncio.wait_for(senders.guard._body(scope, Headers(dict(JSON)), receive), 1) == b"{}"
+    headers = Headers(dict(JSON))
+    reading = senders.guard._read(scope, headers, RequestBody(headers, receive))
+    assert await asyncio.wait_for(reading, 1) == b"{}"
     for each in held:
         each.cancel()
 
@@ -322,7 +327,7 @@ async def test_reading_large_bodies_takes_its_share_of_the_time(monkeypatch: pyt
         async def receive() -> Message:
             return parts.pop() if parts else await asyncio.Future()
 
-        await ours._body(scope, Headers(dict(JSON)), receive)
+        await ours._read(scope, JSON, RequestBody(JSON, receive))
         return time.monotonic()
 
     first, second = await asyncio.gather(handed_on(), handed_on())

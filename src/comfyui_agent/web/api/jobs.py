@@ -264,15 +264,9 @@ async def _meant(context: Context, by: By, said: FailedSaid) -> tuple[list[Job],
 
 
 async def _named(context: Context, names: list[str]) -> tuple[list[Job], list[str]]:
-    found: dict[int, Job] = {}
-    unknown = []
-    for name in dict.fromkeys(names):
-        job = await context.job_named(name)
-        if job is None:
-            unknown.append(name)
-        else:
-            found[job.id] = job
-    return list(found.values()), unknown
+    named = {name: await context.job_named(name) for name in dict.fromkeys(names)}
+    found = {job.id: job for job in named.values() if job is not None}
+    return list(found.values()), [name for name, job in named.items() if job is None]
 
 
 def _changed(context: Context, answers: Sequence[usecases.JobAnswer], unknown: Sequence[str]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path
 from fastapi.responses import FileResponse, Response
 
-from comfyui_agent.domain.texts import is_whole
 from comfyui_agent.pools import FILES
 from comfyui_agent.web.api.models import ReportList, ReportShown
 from comfyui_agent.web.api.parameters import PREFIX, Here, User
@@ -29,7 +28,6 @@ async def list_reports(context: Here, _: User) -> Any:
     shown = [
         fields_of(ReportShown, each) | {"kind": each.kind.label, "url": f"{PREFIX}/reports/{quote(each.path)}"}
         for each in found
-        if is_whole(each.path)
     ]
     return {"reports": shown}
 
