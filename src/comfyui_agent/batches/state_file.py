@@ -1,7 +1,4 @@
-"""The files of a burst: its folder of prompts, and its state file with the status of every prompt.
-
-The state file is always replaced as a whole.
-"""
+"""The files of a burst: its folder of prompts, and its state file, which is always replaced as a whole."""
 
 from __future__ import annotations
 

@@ -19,10 +19,8 @@ def shown_path(path: Path) -> str:
 
 
 class Document:
-    """A YAML file with a mapping, or an empty one. Complaints if it cannot be read or holds something else.
-
-    `wanted` is what to write into it. With `first`, the keys to begin with, it must not be empty.
-    """
+    """A YAML file with a mapping, or an empty one unless `first` names keys to begin with. `wanted` is what to write
+    into it. Complaints if it cannot be read or holds something else."""
 
     def __init__(self, path: Path, wanted: str, first: str = "") -> None:
         self.name = shown_path(path)

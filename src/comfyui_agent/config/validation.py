@@ -1,7 +1,4 @@
-"""Complaints: what is wrong with a file or a setting, one line each, with the place and the remedy.
-
-The remedy is the description of the field in its pydantic model.
-"""
+"""Complaints about a file or a setting, one line each: the place, and as the remedy the description of the field."""
 
 from __future__ import annotations
 

@@ -70,10 +70,7 @@ class Workflows:
         self._found: dict[str, Workflow] = {}
 
     def refresh(self) -> None:
-        """Read `workflows.yaml` if it changed, and check templates again when they are asked for.
-
-        If it is wrong, raises Complaints and keeps the recipes known before.
-        """
+        """Read `workflows.yaml` if it changed. If it is wrong, raises Complaints and keeps the recipes known before."""
         self._found.clear()
         stamp = stamp_of(self._workspace.recipes)
         if stamp == self._stamp:

@@ -112,11 +112,8 @@ class Burst:
     async def run(
         self, began: Callable[[], None] = lambda: None, ended: Callable[[Summary], None] = lambda _: None
     ) -> Summary:
-        """One burst, from the state file to the summary.
-
-        It counts as ended by itself only after `ended` was called: a kill before that makes the next one smaller.
-        BurstIsBusy, BurstIsPaused, BadState, or OSError if the state file cannot be written: the memory knows it all.
-        """
+        """One burst, from the state file to the summary. A kill before `ended` was called makes the next one smaller.
+        BurstIsBusy, BurstIsPaused, BadState, or OSError if the state file cannot be written."""
         started = now()
         if not self._lock.take():
             raise BurstIsBusy
@@ -228,11 +225,8 @@ class Burst:
     def _requests(
         self, state: State, items: dict[str, Item], is_untouched: bool, unsure: object
     ) -> list[tuple[JobId, ItemRequest]]:
-        """What the file asks for.
-
-        `unsure`: items whose last write may not have reached the disk. Their status is ignored unless the file proves
-        that the write happened.
-        """
+        """What the file asks for. `unsure`: items whose last write may not have reached the disk. Their status is
+        ignored unless the file proves that the write happened."""
         found: list[tuple[JobId, ItemRequest]] = []
         doubtful = set(unsure) if isinstance(unsure, list) else set()
         for key, item in items.items():
@@ -249,10 +243,7 @@ class Burst:
         return found
 
     async def _pick(self) -> None:
-        """The first items that wait, as many as the size allows; those at a server already come first, and all.
-
-        Items whose retry is not due yet come last: a burst does not wait for them.
-        """
+        """The first items that wait, as many as the size allows; those at a server already come first, and all."""
         waiting, template = self._in_turn(), self._plan.template
         there = [
             Pick(item.job_id, template, file_path=self._target(key), is_at_server=True)

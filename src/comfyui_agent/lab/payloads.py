@@ -126,11 +126,8 @@ def read_payload(path: Path) -> Payload:
 
 
 def bound_to_defaults(workflow: Workflow, workspace: Workspace, given: Mapping[str, Any] | None = None) -> Payload:
-    """A workflow of the workspace with given values, else its defaults. A required input without one keeps the
-    template's value.
-
-    PayloadError if a value does not fit, or if its picture cannot be used.
-    """
+    """A workflow of the workspace with given values, else its defaults, else the template's. PayloadError if one does
+    not fit or its picture cannot be used."""
     recipe = replace(workflow.recipe, required_inputs=())
     try:
         values = bind(workflow.places, recipe, given or {})
@@ -151,11 +148,8 @@ def bound_to_defaults(workflow: Workflow, workspace: Workspace, given: Mapping[s
 
 
 async def fitted(payload: Payload, client: ComfyClient) -> Payload:
-    """The payload for this server, with its pictures uploaded.
-
-    `auto` becomes the first model that the server offers. So does the model of the samples where the server does not
-    have it, with a note. PayloadError if the server lacks a node or a model; ComfyError if it cannot be asked.
-    """
+    """The payload for this server, its pictures uploaded. `auto`, and the samples' model if the server lacks it, become
+    its first model. PayloadError if the server lacks a node or a model; ComfyError if it cannot be asked."""
     graph = payload.graph
     chosen: dict[Place, str] = {}
     known = {name: await client.definitions.of(name) for name in {class_of(graph, node_id) for node_id in graph}}

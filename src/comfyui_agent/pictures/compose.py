@@ -1,7 +1,5 @@
-"""Composing a grid in a child process, `python -m comfyui_agent.pictures.compose`, which reads a Spec from stdin.
-
-If it fails, it prints one line to stderr, exits with 1, and leaves the files of an earlier run as they were.
-"""
+"""Composing a grid in a child process that reads a Spec from stdin. If it fails, it prints one line to stderr, exits
+with 1, and leaves the files of an earlier run as they were."""
 
 from __future__ import annotations
 

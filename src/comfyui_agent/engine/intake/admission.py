@@ -103,11 +103,8 @@ class Admission:
         )
 
     def job_of(self, tree: Mapping[str, Any], name: str) -> NewJob:
-        """The job of a mapping with the keys of a job file, which is in no file. Nothing is queued here.
-
-        Complaints, of which none says where, name the keys that are wrong; `name` is one of them. NotKept if an input
-        picture cannot be kept now: one that is being written is waited for, so call this from a thread.
-        """
+        """The job of a mapping with the keys of a job file. Complaints name the keys that are wrong, NotKept an input
+        picture that cannot be kept now. Call it from a thread: it waits for a picture that is being written."""
         trouble = _trouble_with_name(name)
         found = [Complaint("", "name", trouble)] if trouble else []
         digest = digest_of(json_text(dict(tree), sort=True).encode("utf-8"))
@@ -201,10 +198,8 @@ class Admission:
             return values, {}
 
     def _result(self, text: str, *, is_from_afar: bool) -> str:
-        """Where the result goes, as it is recorded; ValueError if that cannot be.
-
-        Whoever asks over HTTP has the folder of results; a job file may name other places in the workspace.
-        """
+        """Where the result goes, as it is recorded. ValueError if that cannot be: requests over HTTP have the folder of
+        results, a job file the workspace."""
         name = os.path.basename(text)  # noqa: PTH119 - a text
         if name in ("", ".", "..") or name.endswith("\\") or "\0" in text or not is_whole(text):
             raise ValueError(f"{shown(text)} does not name a file")

@@ -33,11 +33,8 @@ class Troubles:
 
 @dataclass
 class FolderWatch:
-    """Calls `changed` with the paths that were touched, and `began` when a watch has begun.
-
-    Each folder is watched by itself: watching a tree would follow links out of it. `works` is False where watching
-    fails; the folder then has to be looked at more often.
-    """
+    """Calls `changed` with the paths that were touched, and `began` when a watch has begun. Each folder is watched by
+    itself: watching a tree would follow links out of it. `works` is False where watching fails."""
 
     folder: Path
     troubles: Troubles

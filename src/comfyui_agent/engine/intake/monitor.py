@@ -1,8 +1,5 @@
-"""The monitor: from job files in a folder to jobs in the queue.
-
-`watchfiles` says where to look at once; a slow look at everything finds what it missed, on network drives for instance.
-A file is whole when it was left alone for a moment; a bad one is given a little longer before it is called bad.
-"""
+"""The monitor: from job files in a folder to jobs in the queue. `watchfiles` says where to look at once; a slow look at
+everything finds what it missed, on network drives for instance."""
 
 from __future__ import annotations
 

@@ -16,10 +16,8 @@ DROPPED = re.compile(r"netem.*?dropped (\d+)", re.DOTALL)
 
 @asynccontextmanager
 async def lossy(device: str, share: float) -> AsyncIterator[None]:
-    """Within the block a network device loses a share of its packets.
-
-    Skipped if this machine does not allow that, or if no packet was lost. RuntimeError if it cannot be undone.
-    """
+    """Within the block a network device loses a share of its packets. Skipped if that is not allowed or none was lost,
+    RuntimeError if it cannot be undone."""
     if not DEVICE.fullmatch(device):
         raise Skipped(f"{device!r} is no network device: name one, such as eth0")
     adding = asyncio.ensure_future(_tc("qdisc", "add", "dev", device, "root", "netem", "loss", f"{share * 100:g}%"))

@@ -42,10 +42,7 @@ class ChaosPlan:
 
 
 class Server:
-    """The server behind the fault proxy: a simulator, the user's own server, or one that is started here.
-
-    A server that was started here can be killed.
-    """
+    """The server behind the fault proxy: a simulator, the user's own, or one that is started here and can be killed."""
 
     def __init__(self, plan: ChaosPlan, folder: Path, flags: Sequence[str]) -> None:
         self._plan = plan

@@ -133,10 +133,8 @@ async def run_scenario(
     sla: Sla,
     look: Callable[[Sandbox], Awaitable[None]] | None = None,
 ) -> ScenarioResult:
-    """Run one scenario in a folder of its own. An error becomes a failed result.
-
-    `look` is awaited with the sandbox before it is taken down.
-    """
+    """Run one scenario in a folder of its own; an error becomes a failed result. `look` gets the sandbox before its
+    end."""
     findings = Findings(
         scenario=scenario.name, expected=scenario.expected, recovery_sec=None, checks=[], stages=[], jobs=PageCounts()
     )

@@ -60,10 +60,7 @@ class LoadLog:
 
 
 def write_baseline(folder: Path, report: LoadReport, page: str, log: Path, run_id: str) -> Path:
-    """Write `load_*.json` with its page, the log of its run and a README. Returns the path of the report.
-
-    A second one on the same day stands beside the first, and the README describes both.
-    """
+    """Write `load_*.json` with its page, the log of its run and a README. Returns the path of the report."""
     name = unused(folder, f"load_{file_stem(report.environment.workflow.name or '')}", (".json", ".html"))
     write_json(folder / f"{name}.json", report.as_json())
     write_text(folder / f"{name}.html", page)

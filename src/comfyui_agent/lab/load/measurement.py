@@ -20,10 +20,7 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True)
 class LevelRun:
-    """The rows of one level, and how long it took from its first post to its last result.
-
-    `is_whole` says whether it came to its end. A level that was stopped says nothing about its load.
-    """
+    """The rows of one level, and its time from the first post to the last result. `is_whole`: it came to its end."""
 
     level: float
     rows: tuple[Row, ...]
@@ -48,10 +45,8 @@ class LevelRun:
 
 @dataclass
 class LoadRun:
-    """A load test. A report can be made of it at any time.
-
-    A partial run was stopped by a signal if `was_stopped`; otherwise no server answered any more.
-    """
+    """A load test so far. A partial run was stopped by a signal if `was_stopped`; otherwise no server answered any
+    more."""
 
     plan: LoadPlan
     clock: RunClock

@@ -55,10 +55,7 @@ class Rendering:
     same_seeds: bool = False
 
     async def render(self, target: Target, index: int, level: float = 0.0) -> Row:
-        """Send a prompt and follow it until its result can be fetched by its URL. Every end is a row.
-
-        If this is cancelled, the prompt stays in `target.open`.
-        """
+        """Send a prompt and follow it to its result. Every end is a row; a cancelled prompt stays in `target.open`."""
         payload = target.payloads[index % len(target.payloads)]
         graph = payload.same(index, self.prefix) if self.same_seeds else payload.varied(index, self.chance, self.prefix)
         prompting = Prompting(target.client, payload, graph)

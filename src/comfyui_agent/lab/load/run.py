@@ -34,10 +34,8 @@ LATE_SHARE = 0.05
 
 
 async def load_test(plan: LoadPlan, onlooker: Onlooker) -> LoadRun:
-    """Run the plan. PayloadError or ComfyError if it cannot begin.
-
-    Cancelled in the middle, it takes its prompts back and returns what was measured, marked as partial.
-    """
+    """Run the plan. PayloadError or ComfyError if it cannot begin. If it is cancelled, it takes its prompts back and
+    returns what was measured, marked as partial."""
     limits = Limits(
         poll_seconds=POLL_SECONDS,
         deaf_poll_seconds=DEAF_POLL_SECONDS,

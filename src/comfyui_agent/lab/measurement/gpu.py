@@ -19,12 +19,8 @@ from comfyui_agent.lab.reports.environment import GpuSample
 
 
 class GpuTrace:
-    """Takes samples while it is entered: `async with GpuTrace([client], every=0.5) as trace: …`.
-
-    Cards of this machine are asked through NVML by a thread, other cards through `/system_stats`, which does not know
-    how busy a card is. A look that fails is left out. A card that several servers share is sampled once, for the
-    first of them. A server that renders without a card has no samples.
-    """
+    """Samples cards while it is entered: those of this machine through NVML, others through `/system_stats`, which does
+    not know how busy a card is. A card that several servers share is sampled once."""
 
     def __init__(self, clients: Sequence[ComfyClient], every: float = 0.5) -> None:
         self._clients = clients

@@ -1,7 +1,4 @@
-"""The figures of pages as data. `templates/figure.html` draws them.
-
-Places are percent of a figure's width and height, so one drawing fits screens, paper and phones.
-"""
+"""The figures of pages as data, drawn by `templates/figure.html`. Places are percent of a figure's width and height."""
 
 from __future__ import annotations
 

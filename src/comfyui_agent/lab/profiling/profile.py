@@ -150,10 +150,8 @@ class Profiling:
         )
 
     async def _render(self, graph: Graph) -> MeasuredPrompt:
-        """Send a prompt and follow it to its results. RunFailed if there are none.
-
-        If this ends early, the prompt is taken back from the server.
-        """
+        """Send a prompt and follow it to its results. RunFailed if there are none. Ended early, it takes the prompt
+        back."""
         prompting = self._prompting = Prompting(self.client, self.payload, graph)
         try:
             measured = await prompting.measure(self.timeout)

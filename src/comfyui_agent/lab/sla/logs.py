@@ -41,10 +41,7 @@ class RunEnds:
 
 
 def ends_of(report: LoadReport, logs: Sequence[Path]) -> RunEnds:
-    """By the metrics logs, without the lines of other load tests, and by the report's rows for what the logs lack.
-
-    A log that cannot be read is noted; it is not an error.
-    """
+    """By the metrics logs, without lines of other load tests; by the report's rows for what the logs lack."""
     began, ended = report.environment.began, report.environment.ended
     lines: list[End] = []
     notes, was_read, bad_lines = [], [], 0

@@ -53,10 +53,7 @@ def is_spike(failures: int, ends: int, budget: float) -> bool:
 
 
 def _likelihood(failures: int, ends: int, rate: float) -> float:
-    """The probability of so many or more failures at a rate (the upper tail of the binomial).
-
-    At twice the rate and more each term is about half the one before, so the first ones are enough.
-    """
+    """The upper tail of the binomial. At twice the rate and more, terms halve, so the first ones are enough."""
     return sum(
         math.exp(
             math.lgamma(ends + 1)
@@ -70,10 +67,7 @@ def _likelihood(failures: int, ends: int, rate: float) -> float:
 
 
 def judge_spikes(report: LoadReport, logs: Sequence[Path], targets: Sla) -> tuple[Finding | None, list[str]]:
-    """Whether errors came in spikes during a load test, and notes on its logs.
-
-    None where faults were made on purpose. The logs and the report's own rows are taken together, each prompt once.
-    """
+    """Whether errors came in spikes in a load test, and notes on its logs. None where faults were made on purpose."""
     if report.summary.mode == SCENARIO:
         return None, []
     run = ends_of(report, logs)

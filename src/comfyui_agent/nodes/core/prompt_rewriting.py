@@ -95,11 +95,8 @@ def plan_of(
     folder: Callable[[], Path | None],
     warn: Callable[[str], None],
 ) -> Plan | None:
-    """The batch that a request asks for; None if it asks for none.
-
-    `declares` says whether a node class has an input, `folder` where files with values are. A bad parameter is left
-    out with a warning.
-    """
+    """The batch that a request asks for; None if it asks for none. A bad parameter is left out with a warning.
+    `declares` says whether a node class has an input, `folder` where files with values are."""
     prompt = document.get("prompt") if isinstance(document, Mapping) else None
     if not isinstance(prompt, Mapping):
         return None

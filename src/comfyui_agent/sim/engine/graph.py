@@ -102,10 +102,8 @@ class OutputCache:
 
 
 def cache_keys(prompt: Json, fingerprint: Callable[[str], Any]) -> dict[str, str]:
-    """A key for each node, made of class, fingerprint and literals of the node and of all its ancestors.
-
-    Node ids and titles do not count.
-    """
+    """A key for each node, made of class, fingerprint and literals of the node and its ancestors, not of ids and
+    titles."""
     return {node_id: _key(prompt, node_id, fingerprint) for node_id in prompt}
 
 
