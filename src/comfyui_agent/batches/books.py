@@ -71,8 +71,6 @@ class BookText(Document):
 
 @dataclass(frozen=True)
 class Book:
-    """A checked book, and its pages as jobs."""
-
     batch: NewBatch
     jobs: tuple[NewJob, ...]
 

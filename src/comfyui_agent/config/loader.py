@@ -24,8 +24,6 @@ USUAL = ("config/global_config.yaml", "comfyui_agent/config/global_config.yaml")
 
 
 class _Sources:
-    """Values of settings, and where each came from."""
-
     def __init__(self, document: Document | None) -> None:
         self._document = document
         self._variables: dict[tuple[str, ...], str] = {}

@@ -51,8 +51,6 @@ class _Entry(BaseModel):
 
 @dataclass(frozen=True)
 class Workflow:
-    """A recipe with its template."""
-
     recipe: Recipe
     template: Template
     graph: Graph

@@ -17,8 +17,6 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where files are."""
-
     root: Path
     settings: Settings
     config: Path | None = None
@@ -119,7 +117,6 @@ class Workspace:
 
     @cached_property
     def own_files(self) -> frozenset[Path]:
-        """The files of E3 itself."""
         database = Path(self.database).resolve()
         files = [database.with_name(database.name + end) for end in ("", "-wal", "-shm", "-journal")]
         files += [self.recipes, self.metrics_log, self.root / ".env", *([self.config] if self.config else [])]

@@ -42,8 +42,6 @@ class NotYaml(Exception):
 
 @dataclass
 class Parsed:
-    """The value of a document, and the lines of its keys."""
-
     value: Any
     _lines: dict[tuple[int, Any], int] = field(default_factory=dict, repr=False)
     _held: list[Any] = field(default_factory=list, repr=False)

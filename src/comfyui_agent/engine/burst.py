@@ -56,8 +56,6 @@ ENDED = frozenset({EventName.JOB_DONE, EventName.JOB_FAILED, EventName.JOB_CANCE
 
 @dataclass(frozen=True)
 class BurstPlan:
-    """What one burst renders, and how."""
-
     prompts: Path
     template: Template
     workflow_id: str

@@ -55,8 +55,6 @@ class PayloadError(Exception):
 
 @dataclass(frozen=True)
 class Payload:
-    """A workflow to measure, and the digest of its graph."""
-
     name: str
     graph: Graph
     digest: str

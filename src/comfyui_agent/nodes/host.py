@@ -48,8 +48,6 @@ class PromptCheck:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a prompt ended: its images, or the problem."""
-
     images: Sequence[ImageFile] = ()
     problem: str = ""
 

@@ -52,8 +52,6 @@ class Changed(Refused):
 
 @dataclass(frozen=True)
 class Installation:
-    """What `install` did."""
-
     path: Path
     version: str
     files: int

@@ -33,8 +33,6 @@ FORGOTTEN_SECONDS = 3600
 
 @dataclass(frozen=True)
 class Spec:
-    """What to compose, and where the files go."""
-
     grid: Grid
     format: str
     picture: Path

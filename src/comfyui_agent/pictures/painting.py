@@ -20,8 +20,6 @@ Colour = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that a painting depends on."""
-
     words: str = ""
     avoid: str = ""
     seed: int = 0

@@ -61,7 +61,6 @@ def make_thumbnail(source: Path, target: Path, width: int) -> None:
 
 
 def size_of(picture: Size, width: int) -> Size:
-    """The size of the thumbnail of a picture."""
     share = min(1.0, width / picture[0], TALLEST * width / picture[1])
     return max(1, round(picture[0] * share)), max(1, round(picture[1] * share))
 

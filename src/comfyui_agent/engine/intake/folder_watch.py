@@ -26,7 +26,6 @@ class Troubles:
             log.error("%s", message)
 
     def clear(self, *subjects: str) -> None:
-        """These subjects are in no trouble any more."""
         for subject in subjects:
             self._reported.pop(subject, None)
 
@@ -45,7 +44,6 @@ class FolderWatch:
     _restart: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def watch(self, folders: Collection[str]) -> None:
-        """Watch these folders from now on."""
         self._folders = folders
         self._restart.set()
 

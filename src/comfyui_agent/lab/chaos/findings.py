@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class ScenarioOutcome(TextEnum):
-    """The verdict on a scenario."""
-
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"

@@ -86,8 +86,6 @@ def find_scenarios(names: Sequence[str]) -> list[Scenario]:
 
 @dataclass
 class Suite:
-    """The scenarios that were run, with their results."""
-
     plan: ChaosPlan
     sla: Sla
     clock: RunClock = field(default_factory=RunClock)

@@ -167,7 +167,6 @@ def _relative(a: float | None, b: float | None) -> float | None:
 
 
 def _short(metric: Metric) -> str:
-    """The name of a figure and its change."""
     name = metric.metric.removesuffix("_sec").replace("avg_", "mean_").replace("_", " ")
     shown = _percent(metric.change) if metric.unit != "share" else f"{_points(metric.change or 0.0)} points"
     return f"{name} ({shown})"

@@ -58,7 +58,6 @@ class Driver:
         return self._index - sum(len(level.rows) for level in self.levels) - len(self.rows)
 
     async def drive(self, level: float) -> LevelRun:
-        """Run one level to its end."""
         self.rows = []
         began = self._answered_at = time.monotonic()
         is_whole = False

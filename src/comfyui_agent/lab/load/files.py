@@ -89,7 +89,6 @@ def lines_of(log: Path, run_id: str, environment: RunEnvironment) -> Iterator[st
 
 
 def _description(name: str, report: LoadReport, log_name: str) -> str:
-    """What was measured on what, as Markdown."""
     loader = PackageLoader("comfyui_agent.lab.load")
     templates = Environment(loader=loader, trim_blocks=True, keep_trailing_newline=True)  # noqa: S701 - no HTML
     templates.filters |= {"cell": _cell, "json": json.dumps}

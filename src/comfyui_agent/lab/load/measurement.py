@@ -90,7 +90,6 @@ def figures(rows: Sequence[Row], wall_clock_sec: float) -> dict[str, Any]:
 
 
 def short_figures(rows: Sequence[Row], wall_clock_sec: float) -> dict[str, Any]:
-    """The figures that a line of a table shows."""
     found = figures(rows, wall_clock_sec)
     return {key: found[key] for key in Figures.model_fields}
 

@@ -89,7 +89,6 @@ class GpuTrace:
 
 
 def is_local(address: ServerAddress) -> bool:
-    """Whether an address is a loopback address."""
     host = address.url.host or ""
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -112,6 +111,5 @@ def first_card(stats: SystemStats) -> Device | None:
 
 
 def driver_version() -> str | None:
-    """The NVIDIA driver of this machine."""
     with contextlib.closing(Nvml()) as nvml:
         return nvml.driver()

@@ -25,7 +25,6 @@ FARTHEST_DRAWN = 3.0
 
 
 def compare_page(comparison: Comparison) -> str:
-    """A comparison as a page that needs nothing else."""
     verdicts = {metric.verdict for metric in comparison.metrics}
     tone = "bad" if Judgement.WORSE in verdicts else "good" if Judgement.BETTER in verdicts else "dim"
     return render(

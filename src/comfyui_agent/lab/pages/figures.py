@@ -82,8 +82,6 @@ def _apart(low: float, high: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Target:
-    """A line at a value, with its name."""
-
     value: float
     text: str
     is_upright: bool = False

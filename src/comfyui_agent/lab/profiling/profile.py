@@ -39,8 +39,6 @@ class RunFailed(Exception):
 
 
 class Watcher(Protocol):
-    """Is called when a run begins and when it ends."""
-
     def began(self, name: str, kind: Kind, number: int, total: int) -> None: ...
 
     def ended(self, name: str, run: RunFigures) -> None: ...
@@ -67,7 +65,6 @@ class Profiling:
 
     @property
     def progress(self) -> Progress | None:
-        """How far the current run is."""
         return None if self._prompting is None else self._prompting.progress
 
     @property

@@ -11,8 +11,6 @@ from comfyui_agent.lab.reports.fields import Count, Flag, Number, OptionalText, 
 
 
 class Judgement(TextEnum):
-    """What a difference is."""
-
     BETTER = "better"
     WORSE = "worse"
     NOISE = "noise"
@@ -37,8 +35,6 @@ class Metric(Part):
 
 
 class ComparedRun(Part):
-    """Which run this was."""
-
     name: str
     started_at: OptionalText
     workflow: OptionalText

@@ -35,8 +35,6 @@ NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 @dataclass(frozen=True)
 class Evidence:
-    """A report, and the metrics logs of its time."""
-
     report: LoadReport | ChaosReport
     logs: tuple[Path, ...]
 
@@ -84,7 +82,6 @@ class Review:
 
     @property
     def sentence(self) -> str:
-        """The whole in one sentence."""
         if self.verdict is TargetVerdict.MET:
             return f"All {len(self.findings)} targets are met."
         open_targets = self._named(TargetVerdict.NOT_MEASURED)

@@ -75,7 +75,6 @@ class BatchState:
     reason: str = ""
     client_id: str | None = None
     grid_options: dict[str, GridOptions] = field(default_factory=dict)
-    """By grid node."""
     sources: dict[str, str] = field(default_factory=dict)
     """Grid node → the node whose pictures it shows."""
     grids: dict[str, Sequence[ImageFile]] = field(default_factory=dict)

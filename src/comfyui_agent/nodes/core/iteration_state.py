@@ -261,7 +261,6 @@ class IterationStateManager:
         return done
 
     def summaries(self) -> list[dict[str, Any]]:
-        """Every known batch, the newest first."""
         with self._lock:
             known = [*self._active_batches.values(), *self._ended.values()]
             return sorted((batch.summary() for batch in known), key=lambda each: each["created_at"], reverse=True)

@@ -43,8 +43,6 @@ class InputSpec:
 
 
 class NodeDefinition:
-    """One node class, as `/object_info` describes it."""
-
     def __init__(self, name: str, info: Json) -> None:
         self.name = name
         self.info = info

@@ -94,7 +94,6 @@ class OutputCache:
             del self._entries[next(iter(self._entries))]
 
     def values(self) -> Iterator[Any]:
-        """Everything that is kept."""
         return (value for entry in self._entries.values() for value in entry.values)
 
     def drop(self) -> None:
