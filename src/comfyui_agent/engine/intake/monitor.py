@@ -29,9 +29,8 @@ from comfyui_agent.engine.intake.folder_scan import (
     look,
     sign,
 )
-from comfyui_agent.engine.intake.folder_watch import FolderWatch, Troubles
+from comfyui_agent.engine.intake.folder_watch import NEVER_SEEN, FolderWatch, SeenFiles, Troubles
 from comfyui_agent.engine.intake.put_away_files import FinishedFiles, reject_file
-from comfyui_agent.engine.intake.seen_files import NEVER_SEEN, SeenFiles
 from comfyui_agent.pools import INTAKE
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
