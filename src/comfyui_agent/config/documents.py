@@ -31,7 +31,7 @@ class Document:
         except OSError as error:
             raise Complaints.about(self.name, f"it cannot be read: {error.strerror}") from None
         except NotYaml as error:
-            raise Complaints.about(_at(self.name, error.line), error.message) from None
+            raise Complaints.about(at_line(self.name, error.line), error.message) from None
         value = self._parsed.value
         if value is None and first:
             raise Complaints.about(self.name, f"it is empty: write {first}")
@@ -46,7 +46,7 @@ class Document:
 
     def where(self, path: tuple[Any, ...]) -> str:
         """File and line of a key, for messages."""
-        return _at(self.name, self._parsed.line_of(path))
+        return at_line(self.name, self._parsed.line_of(path))
 
 
 def without_empty(tree: dict[str, Any]) -> dict[str, Any]:
@@ -55,5 +55,5 @@ def without_empty(tree: dict[str, Any]) -> dict[str, Any]:
     return {key: without_empty(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
-def _at(name: str, line: int | None) -> str:
+def at_line(name: str, line: int | None) -> str:
     return f"{name}:{line}" if line else name

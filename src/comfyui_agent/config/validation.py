@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from comfyui_agent.domain.texts import suggest
@@ -17,6 +17,12 @@ Path = tuple[Any, ...]
 
 LONGEST_VALUE = 60
 MOST = 50
+
+
+class Section(BaseModel):
+    """A mapping in a file that people write. A key that it does not know is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True)

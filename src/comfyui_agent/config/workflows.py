@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from comfyui_agent.config.documents import Document
-from comfyui_agent.config.validation import Complaints, check, dotted
+from comfyui_agent.config.validation import Complaints, Section, check, dotted
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Place, Places, Recipe
 from comfyui_agent.domain.jobs import Template
@@ -35,9 +35,7 @@ def _several(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _Entry(Section):
     template_path: Annotated[str, Field(min_length=1)] = Field(
         description="the path of a template, such as workflows/portrait.json"
     )

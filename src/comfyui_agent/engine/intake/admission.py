@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from comfyui_agent.batches.sweep_request import Keep
+from comfyui_agent.config.documents import at_line
 from comfyui_agent.config.validation import Complaint, Complaints, check, dotted, shown
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
@@ -68,10 +69,10 @@ class Admission:
         try:
             parsed = parse(data)
             job = self._job_in(path.name, source, digest, parsed)
-            at = _at(source, parsed.line_of(("outputs", "file_path")))
+            at = at_line(source, parsed.line_of(("outputs", "file_path")))
             return ReadFile(job, is_retry=is_retry, finished_as=self._finished(job), file_path_at=at)
         except NotYaml as error:
-            complaints = Complaints.about(_at(source, error.line), error.message)
+            complaints = Complaints.about(at_line(source, error.line), error.message)
         except Complaints as error:
             complaints = error
         except (OSError, Unsettled):  # no room for a picture, or it is being written: no fault of the file
@@ -112,7 +113,7 @@ class Admission:
 
     def _job_in(self, name: str, source: str, digest: str, parsed: Parsed) -> NewJob:
         def where(key: tuple[Any, ...]) -> str:
-            return _at(source, parsed.line_of(key))
+            return at_line(source, parsed.line_of(key))
 
         if parsed.value is None:
             raise Complaints.about(source, "it is empty: write job_type: and the other keys")
@@ -256,7 +257,3 @@ def _trouble_with_name(name: str) -> str:
     if name.isascii() and name.isdigit():
         return f"{shown(name)} would be taken for the number of a job: write a letter with it"
     return ""
-
-
-def _at(source: str, line: int | None) -> str:
-    return f"{source}:{line}" if line else source

@@ -21,6 +21,7 @@ from comfyui_agent.lab.reports.load import Row, RowStatus
 ALL_BACK_SECONDS = 15.0
 LONGEST_ERROR = 500
 REST_SECONDS = 5.0
+MEASURED = ("prompt_id", "duration_sec", "queue_sec", "exec_sec", "transfer_sec", "images", "bytes")
 REJECTED = (FailureClass.INVALID.value, FailureClass.MISSING.value)
 
 
@@ -77,12 +78,8 @@ class Rendering:
         seconds = self.clock.seconds_of(measured.sent_at)
         return Row(
             index=index,
-            prompt_id=measured.prompt_id,
             status=status,
-            duration_sec=measured.duration_sec,
-            queue_sec=measured.queue_sec,
-            exec_sec=measured.exec_sec,
-            transfer_sec=measured.transfer_sec,
+            **{key: getattr(measured, key) for key in MEASURED},
             cached=measured.is_cached,
             error=None if failure is None else printable(failure.message)[:LONGEST_ERROR],
             failure_class=None if failure is None else failure.kind.value,
@@ -92,8 +89,6 @@ class Rendering:
             started_at=self.clock.at(seconds),
             ended_at=self.clock.at(seconds + measured.duration_sec),
             seconds=seconds,
-            images=measured.images,
-            bytes=measured.bytes,
         )
 
 

@@ -116,7 +116,7 @@ class Profiling:
         return None
 
     async def _run(self, kind: Kind, number: int) -> RunFigures:
-        await self._wait_for_socket()
+        await self.client.wait_for_websocket(SOCKET_SECONDS)
         sockets = self.client.websocket_connections
         graph = self.payload.varied(number, self._chance, self._prefix)
         started_at = utc_text()
@@ -165,13 +165,6 @@ class Profiling:
         if held is not None or self.vram_total_mb is None:
             return held
         return await self._seen_after(ended)
-
-    async def _wait_for_socket(self) -> None:
-        until = time.monotonic() + SOCKET_SECONDS
-        while not self.client.websocket_is_open:
-            if time.monotonic() > until:
-                return
-            await asyncio.sleep(0.02)
 
     async def _note_other_work(self) -> None:
         """Warn if the server has work. Between runs it is not ours."""
