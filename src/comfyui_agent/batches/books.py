@@ -11,9 +11,8 @@ from pydantic import FailFast, Field
 
 from comfyui_agent.batches.members import Shared, common, share
 from comfyui_agent.batches.sweep_request import Keep
-from comfyui_agent.config.documents import Document
 from comfyui_agent.config.settings import Priority, Settings
-from comfyui_agent.config.validation import Complaint, Complaints, Section, check, dotted
+from comfyui_agent.config.validation import Complaint, Complaints, Document, Section, check, dotted
 from comfyui_agent.config.workflows import NoWorkflow, Workflow
 from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id
 from comfyui_agent.domain.binding import Unbindable, bind

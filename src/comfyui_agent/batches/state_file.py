@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from comfyui_agent.comfy.downloads import sync_folder
-from comfyui_agent.config.documents import shown_path
+from comfyui_agent.config.validation import shown_path
 from comfyui_agent.domain.bursts import ItemStatus
 from comfyui_agent.domain.prompts import natural_key
 from comfyui_agent.domain.texts import is_whole

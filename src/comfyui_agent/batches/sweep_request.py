@@ -9,9 +9,8 @@ from typing import Any
 
 from pydantic import Field
 
-from comfyui_agent.config.documents import Document
 from comfyui_agent.config.settings import Priority
-from comfyui_agent.config.validation import Section, check
+from comfyui_agent.config.validation import Document, Section, check
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.jobs import DEFAULT_PRIORITY

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from comfyui_agent.config.documents import Document
-from comfyui_agent.config.validation import Complaints, Section, check, dotted
+from comfyui_agent.config.validation import Complaints, Document, Section, check, dotted
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Place, Places, Recipe
 from comfyui_agent.domain.jobs import Template

@@ -27,7 +27,7 @@ from comfyui_agent.batches.state_file import (
 )
 from comfyui_agent.clock import now
 from comfyui_agent.comfy.tasks import end_tasks
-from comfyui_agent.config.documents import shown_path
+from comfyui_agent.config.validation import shown_path
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchKind, NewBatch, slug
 from comfyui_agent.domain.bursts import Item, ItemRequest, ItemStatus, Pick, poll_of, request_for, size_of, sizes

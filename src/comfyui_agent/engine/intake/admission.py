@@ -12,8 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from comfyui_agent.batches.sweep_request import Keep
-from comfyui_agent.config.documents import at_line
-from comfyui_agent.config.validation import Complaint, Complaints, check, dotted, shown
+from comfyui_agent.config.validation import Complaint, Complaints, at_line, check, dotted, shown
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.config.yaml_text import NotYaml, Parsed, parse

@@ -78,15 +78,16 @@ class Validator:
         return ValidationResult(error, [], node_errors)
 
     def _reject_node(self, node_id: str, node: Json) -> ValidationResult:
-        class_type = node["class_type"] if "class_type" in node else None
+        class_type, message = None, "Cannot execute because a node is missing the class_type property."
+        if "class_type" in node:
+            class_type = node["class_type"]
+            message = f"Cannot execute because node {class_type} does not exist."
         kind, extra = "invalid_prompt", {}
-        message = f"Cannot execute because node {class_type} does not exist."
         if self.dialect.missing_node_type_error:
             title = node.get("_meta", {}).get("title", class_type)
-            message = f"Node '{title}' not found. The custom node may not be installed."
             kind, extra = "missing_node_type", {"node_id": node_id, "class_type": class_type, "node_title": title}
-        if "class_type" not in node:
-            message = "Cannot execute because a node is missing the class_type property."
+            if "class_type" in node:
+                message = f"Node '{title}' not found. The custom node may not be installed."
         return ValidationResult(_problem(kind, message, f"Node ID '#{node_id}'", **extra), [], {})
 
     def _root(self, node_id: str) -> _Finding:
