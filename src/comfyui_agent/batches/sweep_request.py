@@ -47,7 +47,6 @@ class SweepRequest:
     grid: GridAxes = field(default_factory=GridAxes)
     skip_bad: bool = False
     batch_id: str = ""
-    """The id of the batch. Empty: a new one."""
 
 
 class GridSaid(Section):

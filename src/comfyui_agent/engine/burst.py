@@ -151,8 +151,6 @@ class Burst:
         next_item = waiting[0][0] if waiting else summary.next_item
         return replace(summary, attention=len(attention), failures=failures, next_item=next_item)
 
-    # Before.
-
     async def _prepare(self) -> None:
         """Read the file, see what its user wants, and choose what this burst renders."""
         plan = self._plan
@@ -276,8 +274,6 @@ class Burst:
         entry = self._mirror.entries[key]
         stem = Path(entry.filename).stem or entry.filename
         return (Path(os.path.abspath(self._plan.output)) / entry.subfolder / f"{stem}.png").as_posix()
-
-    # Meanwhile.
 
     async def _work(self, started: float) -> str:
         """Work until the items of this burst have ended; why it ended before, if it did."""

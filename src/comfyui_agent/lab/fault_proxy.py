@@ -244,8 +244,6 @@ class FaultProxy(contextlib.AbstractAsyncContextManager["FaultProxy"]):
 
 
 class _Link:
-    """One connection through the proxy."""
-
     def __init__(self, proxy: FaultProxy, client: Stream, server: Stream) -> None:
         self._proxy = proxy
         self._client_reader, self._client_writer = client

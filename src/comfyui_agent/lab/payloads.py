@@ -61,7 +61,6 @@ class Payload:
     outputs: frozenset[str] = frozenset()
     """The output nodes; known once the payload is fitted to a server."""
     pictures: Mapping[str, Path] = field(default_factory=dict)
-    """Local files to upload, by place."""
     notes: tuple[str, ...] = ()
     """What was changed to fit it to a server, for readers of the report."""
 

@@ -16,9 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from pydantic import TypeAdapter
+
 from comfyui_agent.domain.grid_layout import picture_paths
 from comfyui_agent.domain.texts import printable, whole
-from comfyui_agent.pictures.grid import Cell, Grid, Page, Place, lay_out
+from comfyui_agent.pictures.grid import Grid, Place, lay_out
 from comfyui_agent.pictures.grid_drawing import draw
 from comfyui_agent.pictures.grid_page import write_page
 
@@ -47,14 +49,7 @@ class Spec:
 
     @classmethod
     def read(cls, text: str | bytes) -> Spec:
-        document = json.loads(text)
-        pages = []
-        for page in document["grid"]["pages"]:
-            files = [Path(cell["file"]) if cell["file"] else None for cell in page["cells"]]
-            cells = [Cell(**{**cell, "file": file}) for cell, file in zip(page["cells"], files, strict=True)]
-            pages.append(Page(tuple(page["rows"]), tuple(page["columns"]), tuple(cells), page["title"], page["corner"]))
-        grid = Grid(**{**document["grid"], "pages": tuple(pages)})
-        return cls(grid, document["format"], Path(document["picture"]), Path(document["page"]))
+        return TypeAdapter(cls).validate_python(json.loads(text))  # not from JSON: names may hold half characters
 
 
 def compose(spec: Spec) -> None:

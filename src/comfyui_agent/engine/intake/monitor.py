@@ -150,8 +150,6 @@ class Monitor:
             self._troubles.report("files", f"job files cannot be taken in: {error}")
             await asyncio.sleep(TROUBLE_PAUSE)
 
-    # What is there.
-
     def _see_all(self, sight: Sight) -> None:
         self._has_looked = True
         self._identity = self._identity or sight.folders.get(str(self._folder))
@@ -193,8 +191,6 @@ class Monitor:
         for source, digest, job_type in await self._store.run(ops.finished_files, seconds):
             if str(self._workspace.root / source) in self._files.known:
                 await self._away.put_away(None, source, digest, job_type)
-
-    # Taking in.
 
     async def _take_ready(self) -> None:
         ready = self._files.ready()

@@ -30,13 +30,11 @@ class Findings(ScenarioResult):
     """The result of a scenario while it grows."""
 
     _fault_at: float | None = PrivateAttr(None)
-    """When the fault came, in seconds since the epoch."""
 
     def check(self, what: str, expected: str, seen: object, passed: bool) -> None:
         self.checks.append(Check(what=what, expected=expected, seen=str(seen), passed=passed))
 
     def begin(self, moment: float, what: str) -> None:
-        """The fault comes at this moment."""
         self._fault_at = moment
         self.stage("fault", moment, what)
 

@@ -37,7 +37,6 @@ class ChaosPlan:
         return self.url is None
 
     def amount(self, quick: int, full: int) -> int:
-        """How many pages a scenario renders."""
         return self.pages or (quick if self.is_quick else full)
 
 

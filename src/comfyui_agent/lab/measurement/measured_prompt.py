@@ -44,9 +44,7 @@ class MeasuredPrompt:
     is_unheard: bool = False
     """Whether the end was found by asking, not heard on the websocket."""
     moments: tuple[Moment, ...] = ()
-    """What was heard on the websocket, for a prompt that gave results."""
     failure: Failure | None = None
-    """Why it gave no results."""
 
 
 class Prompting:

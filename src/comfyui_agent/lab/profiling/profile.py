@@ -69,7 +69,6 @@ class Profiling:
 
     @property
     def warnings(self) -> list[str]:
-        """Why the numbers may not mean what they say."""
         cached = sum(run.cached for run in self.runs)
         return [*self._warnings, *([CACHED.format(count=cached, total=len(self.runs))] if cached else [])]
 

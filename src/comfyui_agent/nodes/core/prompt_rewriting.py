@@ -56,7 +56,6 @@ class Plan:
     targets: Mapping[str, Target]
     """By the name of the axis."""
     grid_options: Mapping[str, GridOptions] = field(default_factory=dict)
-    """By grid node."""
     waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Grid node → nodes that save and that it does not depend on already."""
     sources: Mapping[str, str] = field(default_factory=dict)
