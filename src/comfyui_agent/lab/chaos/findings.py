@@ -9,7 +9,7 @@ from pydantic import PrivateAttr
 
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import TextEnum
-from comfyui_agent.lab.measurement.moments import utc_text
+from comfyui_agent.lab.measurement.machine import utc_text
 from comfyui_agent.lab.reports.chaos import Check, ScenarioResult, Stage
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from comfyui_agent.lab.chaos.bad_servers import artificial_latency, comfyui_cras
 from comfyui_agent.lab.chaos.findings import Findings, ScenarioOutcome, Skipped, judge
 from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.sandbox import Sandbox, open_sandbox
-from comfyui_agent.lab.measurement.machine import environment_of, server_facts
-from comfyui_agent.lab.measurement.moments import RunClock
+from comfyui_agent.lab.measurement.machine import RunClock, environment_of, server_facts
 from comfyui_agent.lab.payloads import PayloadError
 from comfyui_agent.lab.reports.chaos import ChaosReport, ChaosSummary, PageCounts, ScenarioResult
 from comfyui_agent.lab.reports.environment import ReportKind, ServerFacts

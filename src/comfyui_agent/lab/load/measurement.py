@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from comfyui_agent.lab.load.plan import LoadPlan
-from comfyui_agent.lab.measurement.gpu import GpuTrace
-from comfyui_agent.lab.measurement.moments import RunClock
+from comfyui_agent.lab.measurement.machine import GpuTrace, RunClock
 from comfyui_agent.lab.reports.environment import ServerFacts
 from comfyui_agent.lab.reports.load import Figures, Row, RowStatus
 

@@ -13,8 +13,8 @@ from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.texts import printable
+from comfyui_agent.lab.measurement.machine import RunClock
 from comfyui_agent.lab.measurement.measured_prompt import MeasuredPrompt, Prompting
-from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.payloads import Payload, PayloadError
 from comfyui_agent.lab.reports.load import Row, RowStatus
 

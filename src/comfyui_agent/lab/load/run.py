@@ -17,9 +17,7 @@ from comfyui_agent.lab.load.driver import GIVE_UP_SECONDS, Driver, Onlooker
 from comfyui_agent.lab.load.measurement import LoadRun, percentile
 from comfyui_agent.lab.load.plan import LoadPlan, Mode, level_text
 from comfyui_agent.lab.load.prompt_runner import REJECTED, Rendering, Target, rejection, take_all_back
-from comfyui_agent.lab.measurement.gpu import GpuTrace
-from comfyui_agent.lab.measurement.machine import server_facts
-from comfyui_agent.lab.measurement.moments import RunClock
+from comfyui_agent.lab.measurement.machine import GpuTrace, RunClock, server_facts
 from comfyui_agent.lab.payloads import fitted, new_run_prefix
 from comfyui_agent.lab.reports.load import RowStatus
 

@@ -16,9 +16,8 @@ from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.fleet.nvml import MEGABYTE
-from comfyui_agent.lab.measurement.gpu import GpuTrace, rendering_device
+from comfyui_agent.lab.measurement.machine import GpuTrace, rendering_device, utc_text
 from comfyui_agent.lab.measurement.measured_prompt import MeasuredPrompt, Prompting, take_back
-from comfyui_agent.lab.measurement.moments import utc_text
 from comfyui_agent.lab.payloads import Payload, fitted, new_run_prefix
 from comfyui_agent.lab.profiling.runs import Kind, node_times
 from comfyui_agent.lab.reports.environment import GpuSample
