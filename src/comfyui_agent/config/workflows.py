@@ -24,14 +24,11 @@ LONGEST_ID = 200
 WORKFLOW_ID = re.compile(r"[\w][\w .-]*")
 
 Stamp = tuple[int, int, int]
+Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 
 
 class NoWorkflow(Exception):
     """A workflow that cannot be used. The message says what is wrong and what to do."""
-
-
-def _several(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
 
 
 class _Entry(Section):
@@ -41,9 +38,7 @@ class _Entry(Section):
     required_inputs: tuple[str, ...] = Field(default=(), description='a list of names, such as ["prompt", "seed"]')
     description: str = Field(default="", description="a text in quotes")
     defaults: dict[str, Any] = Field(default={}, description="a mapping of names to values")
-    inputs: dict[str, Annotated[tuple[str, ...], BeforeValidator(_several)]] = Field(
-        default={}, description='a mapping of names to places, such as prompt: "6.text"'
-    )
+    inputs: dict[str, Texts] = Field(default={}, description='a mapping of names to places, such as prompt: "6.text"')
 
 
 @dataclass(frozen=True)

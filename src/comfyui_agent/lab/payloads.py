@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +78,8 @@ class Payload:
     @cached_property
     def seed_places(self) -> tuple[Place, ...]:
         """Where a seed is written as a number: node and input."""
-        found = []
-        for node_id in natural_order(self.needed):
-            for name in SEED_INPUTS:
-                value = inputs_of(self.graph, node_id).get(name)
-                if isinstance(value, int) and not isinstance(value, bool):
-                    found.append((node_id, name))
-        return tuple(found)
+        places = product(natural_order(self.needed), SEED_INPUTS)
+        return tuple((node, name) for node, name in places if type(inputs_of(self.graph, node).get(name)) is int)
 
     def varied(self, index: int, chance: random.Random, prefix: str) -> Graph:
         """The workflow as prompt number `index`, with new seeds, and results in a folder of this run."""

@@ -18,10 +18,7 @@ def _kind(value: Any) -> Any:
     return value
 
 
-def _node(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
+NodeId = Annotated[str, Field(min_length=1), BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 KINDS = f"one of {', '.join(FOLDERS)}"
 
 
@@ -29,9 +26,7 @@ class Outputs(Section):
     file_path: Annotated[str, Field(min_length=1, max_length=1000)] | None = Field(
         default=None, description="a path in the workspace, such as jobs/finished/image/knight.png"
     )
-    node: Annotated[Annotated[str, Field(min_length=1)] | None, BeforeValidator(_node)] = Field(
-        default=None, description='the id of a node, such as "9"'
-    )
+    node: NodeId | None = Field(default=None, description='the id of a node, such as "9"')
 
 
 class JobFile(Section):

@@ -91,7 +91,7 @@ def lines_of(log: Path, run_id: str, environment: RunEnvironment) -> Iterator[st
 def _description(name: str, report: LoadReport, log_name: str) -> str:
     loader = PackageLoader("comfyui_agent.lab.load")
     templates = Environment(loader=loader, trim_blocks=True, keep_trailing_newline=True)  # noqa: S701 - no HTML
-    templates.filters |= {"cell": _cell, "json": json.dumps}
+    templates.filters |= {"cell": lambda text: " ".join(str(text).replace("|", "\\|").split()), "json": json.dumps}
     figures = report.summary.as_json().items()
     return templates.get_template("baseline.md").render(
         name=name,
@@ -102,7 +102,3 @@ def _description(name: str, report: LoadReport, log_name: str) -> str:
         figures={key: value for key, value in figures if isinstance(value, (int, float))},
         log_name=log_name,
     )
-
-
-def _cell(text: Any) -> str:
-    return " ".join(str(text).replace("|", "\\|").split())
