@@ -46,7 +46,8 @@ class Validator:
 
     def check(self, targets: Any) -> ValidationResult:
         roots = []
-        for node_id, node in self.prompt.items():
+        for node_id in self.prompt:  # an empty list or text is an empty prompt
+            node = self.prompt[node_id]
             definition = self.definitions.get(node["class_type"]) if "class_type" in node else None
             if definition is None:
                 return self._reject_node(node_id, node)
