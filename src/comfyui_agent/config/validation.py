@@ -12,7 +12,6 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from comfyui_agent.config.yaml_text import NotYaml, parse
 from comfyui_agent.domain.texts import suggest
 
 M = TypeVar("M", bound=BaseModel)
@@ -147,6 +146,8 @@ class Document:
     into it. Complaints if it cannot be read or holds something else."""
 
     def __init__(self, path: Path, wanted: str, first: str = "") -> None:
+        from comfyui_agent.config.yaml_text import NotYaml, parse  # takes time, and e3 run --help reads no file
+
         self.name = shown_path(path)
         try:
             if path.stat().st_size > LARGEST:
