@@ -165,7 +165,8 @@ def test_what_is_made_may_be_read_by_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{", "Expecting property name"), ("[1]", "list indices"), ("{}", "'grid'")]
+    ("text", "message"),
+    [("{", "Expecting property name"), ("[1]", "an instance of Spec"), ("{}", "grid Field required")],
 )
 def test_a_bad_specification_is_one_line(capsys: pytest.CaptureFixture[str], text: str, message: str) -> None:
     assert composing.main(io.BytesIO(text.encode())) == 1

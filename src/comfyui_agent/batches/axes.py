@@ -70,10 +70,7 @@ class CountedAxes:
 
 
 def count_axes(request: SweepRequest, read_lines: ReadLines, bounds: Bounds | None = None) -> CountedAxes:
-    """Count the values of a sweep without making them. BadSweep if it is wrong, TooLarge if it is too large.
-
-    If the request skips what is bad, a wrong axis is left out with a warning.
-    """
+    """Count the values of a sweep without making them. BadSweep if it is wrong, TooLarge if it is too large."""
     bounds = bounds or Bounds()
     if len(request.sets) > bounds.axes:
         raise BadSweep(f"the sweep has {len(request.sets):,} axes, and {bounds.axes} is the most: leave some out")

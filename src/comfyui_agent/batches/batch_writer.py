@@ -24,10 +24,7 @@ async def queue_batch(
     jobs: Iterable[NewJob],
     report: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Queue a batch without holding all its jobs in memory. Returns their number; `report` gets it after each part.
-
-    If this process dies meanwhile, its lock becomes free and the unfinished batch is discarded.
-    """
+    """Queue a batch in parts; `report` gets the number of jobs so far. If this process dies, the batch is discarded."""
     lock = AgentLock(locks, is_part=True)
     try:
         async with registered(store, lock):

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import FailFast, Field
 
 from comfyui_agent.batches.members import Shared, common, share
 from comfyui_agent.batches.sweep_request import Keep
-from comfyui_agent.config.documents import Document
 from comfyui_agent.config.settings import Priority, Settings
-from comfyui_agent.config.validation import Complaint, Complaints, check, dotted
+from comfyui_agent.config.validation import Complaint, Complaints, Document, Section, check, dotted
 from comfyui_agent.config.workflows import NoWorkflow, Workflow
 from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id
 from comfyui_agent.domain.binding import Unbindable, bind
@@ -25,18 +24,14 @@ MOST_PAGES = 100_000
 BOOK_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PageSaid(_Part):
+class PageSaid(Section):
     """What is different about one page."""
 
     inputs: dict[str, Any] = Field(default={}, description="a mapping of names to values, such as prompt: a knight")
     workflow: str = Field(default="", description="a workflow of this workspace, or the path of a template")
 
 
-class BookFile(_Part):
+class BookFile(Section):
     book_id: Annotated[str, Field(min_length=1, max_length=100, pattern=BOOK_ID)] | None = Field(
         default=None, description="letters, digits, dots, dashes and underscores, such as winter_tales"
     )
@@ -71,8 +66,6 @@ class BookText(Document):
 
 @dataclass(frozen=True)
 class Book:
-    """A checked book, and its pages as jobs."""
-
     batch: NewBatch
     jobs: tuple[NewJob, ...]
 

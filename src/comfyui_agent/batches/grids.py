@@ -45,10 +45,7 @@ class GridOptions:
 
 
 def layout_of(batch: Batch, axes: GridAxes) -> GridLayout | None:
-    """A layout by axes if there are two to lay out or some were chosen. None means a contact sheet.
-
-    NoGrid names the axes that exist if the chosen ones cannot be laid out.
-    """
+    """A layout by axes, or None for a contact sheet. NoGrid if the chosen axes cannot be laid out."""
     combinations = combinations_of(batch)
     chosen = axes.chosen()
     if combinations is None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from comfyui_agent.domain.batches import Batch, BatchKind
+from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import nearest
 from comfyui_agent.store import operations as ops
-
-if TYPE_CHECKING:
-    from comfyui_agent.domain.jobs import Job
-    from comfyui_agent.store.store import Store
+from comfyui_agent.store.store import Store
 
 MOST_LOOKED_AT = 1_000
 MOST_NAMED = 5

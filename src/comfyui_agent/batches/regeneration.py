@@ -50,10 +50,7 @@ def page_of(job: Job) -> int:
 
 
 def choose(jobs: Sequence[Job], pages: Sequence[int] | None, book_id: str, *, only_failed: bool = False) -> list[Job]:
-    """The named pages, each once. With None, the pages that need attention.
-
-    NotRegenerated for the first page that cannot be chosen, or that did not fail with `only_failed`.
-    """
+    """The named pages, each once; with None, those that need attention. NotRegenerated if one cannot be chosen."""
     if pages is None:
         return [job for job in jobs if job.needs_attention]
     known = {page_of(job): job for job in reversed(jobs)}  # the first counts if someone gave two the same number
@@ -83,11 +80,8 @@ async def regenerate(
     limit_kb: int,
     only_failed: bool = False,
 ) -> list[int]:
-    """Submit pages of a book again, all of them or none. Returns the numbers of those that this call submitted.
-
-    NotRegenerated if a page cannot be chosen or there is none, BadPage if new inputs do not fit or are too large.
-    Errors of `keep` are passed on. `find` and `keep` are called from another thread.
-    """
+    """Submit pages of a book again, all of them or none, and return the numbers of those that this call submitted.
+    NotRegenerated if there are none, BadPage if new inputs do not fit. `find` and `keep` run in another thread."""
     jobs = [job async for job in ops.batch_members(store, book.id)]
     chosen = choose(jobs, pages, book.id, only_failed=only_failed)
     wanted: list[tuple[JobId, NewJob | None]] = [(job.id, None) for job in chosen]

@@ -1,7 +1,4 @@
-"""The files of a burst: its folder of prompts, and its state file with the status of every prompt.
-
-The state file is always replaced as a whole.
-"""
+"""The files of a burst: its folder of prompts, and its state file, which is always replaced as a whole."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from comfyui_agent.comfy.downloads import sync_folder
-from comfyui_agent.config.documents import shown_path
+from comfyui_agent.config.validation import shown_path
 from comfyui_agent.domain.bursts import ItemStatus
 from comfyui_agent.domain.prompts import natural_key
 from comfyui_agent.domain.texts import is_whole

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from comfyui_agent.config.documents import Document
 from comfyui_agent.config.settings import Priority
-from comfyui_agent.config.validation import check
+from comfyui_agent.config.validation import Document, Section, check
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.jobs import DEFAULT_PRIORITY
@@ -48,20 +47,15 @@ class SweepRequest:
     grid: GridAxes = field(default_factory=GridAxes)
     skip_bad: bool = False
     batch_id: str = ""
-    """The id of the batch. Empty: a new one."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class GridSaid(_Part):
+class GridSaid(Section):
     x: str = Field(default="", description="the name of an axis, as below set")
     y: str = Field(default="", description="the name of an axis, as below set")
     pages: str = Field(default="", description="the name of an axis, as below set")
 
 
-class SweepFile(_Part):
+class SweepFile(Section):
     name: str = Field(default="", max_length=200, description="a name in quotes, such as knights")
     workflow: str = Field(min_length=1, description="a workflow of this workspace, or the path of a template")
     mode: Mode = Field(default=Mode.MATRIX, description="matrix or linear")

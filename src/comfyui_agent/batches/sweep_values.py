@@ -57,8 +57,6 @@ class SweepBinding:
 
 
 class LargestMember:
-    """The member of a sweep whose values take the most room."""
-
     def __init__(self, binding: SweepBinding, combinations: Combinations) -> None:
         sizes: list[list[int]] = []
         for column in binding.columns:  # each value is stored at all its places, and in the metadata
@@ -75,7 +73,6 @@ class LargestMember:
         self._excess = sum(each[at] - sum(each) / len(each) for each, at in zip(sizes, chosen, strict=True))
 
     def average_bytes(self, shared: Shared) -> int:
-        """About how much an average member takes."""
         return bytes_of(shared.own(self.bound)) + bytes_of(self.metadata) - int(self._excess)
 
 

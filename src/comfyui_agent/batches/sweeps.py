@@ -80,11 +80,8 @@ def define(
     check_cancelled: Callable[[], None] = lambda: None,
     limit_kb: int = sys.maxsize,
 ) -> Sweep:
-    """Check everything that can be known before a sweep is queued. BadSweep says what is wrong.
-
-    `counted` are the axes of the request, `finished` is the folder of results relative to the workspace, `limit_kb`
-    the largest size of a job. `check_cancelled` is called again and again and may raise to end the work.
-    """
+    """Check everything that can be known before a sweep is queued. BadSweep says what is wrong. `counted` are the axes
+    of the request, `finished` is the folder of results. `check_cancelled` may raise to end the work."""
     warnings = list(counted.warnings)
     reader = ValueReader(request, definitions, draw, keep, check_cancelled)
     columns = reader.columns(counted.axes, warnings)

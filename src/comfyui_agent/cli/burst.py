@@ -20,7 +20,7 @@ from comfyui_agent.cli.queue_board import event_line
 from comfyui_agent.cli.workflow import workflows_of
 from comfyui_agent.cli.workspace import check_addresses, opened, with_settings
 from comfyui_agent.clock import now
-from comfyui_agent.config.documents import shown_path
+from comfyui_agent.config.validation import shown_path
 from comfyui_agent.config.workflows import NoWorkflow
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName

@@ -77,9 +77,9 @@ class ComfyClient:
     def websocket_is_open(self) -> bool:
         return self._watches.listener.is_open
 
-    async def wait_for_websocket(self) -> bool:
+    async def wait_for_websocket(self, seconds: float = FIRST_SOCKET_SECONDS) -> bool:
         """Until the websocket is open, or the time is up; whether it is."""
-        return await self._watches.listener.wait_open(FIRST_SOCKET_SECONDS)
+        return await self._watches.listener.wait_open(seconds)
 
     @property
     def queue_seen(self) -> tuple[float, QueueView] | None:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from comfyui_agent.config.documents import Document, shown_path, without_empty
 from comfyui_agent.config.settings import Settings
-from comfyui_agent.config.validation import Complaints, check, dotted, shown
+from comfyui_agent.config.validation import Complaints, Document, check, dotted, shown, shown_path, without_empty
 from comfyui_agent.config.workspace import Workspace
 
 PREFIX = "E3_"
@@ -24,8 +23,6 @@ USUAL = ("config/global_config.yaml", "comfyui_agent/config/global_config.yaml")
 
 
 class _Sources:
-    """Values of settings, and where each came from."""
-
     def __init__(self, document: Document | None) -> None:
         self._document = document
         self._variables: dict[tuple[str, ...], str] = {}

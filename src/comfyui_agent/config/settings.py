@@ -7,8 +7,9 @@ import ipaddress
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from comfyui_agent.config.validation import Section as _Section
 from comfyui_agent.config.yaml_text import NotYaml, parse
 
 
@@ -76,10 +77,6 @@ def _seconds(default: float) -> Any:
 
 def _count(default: int) -> Any:
     return Field(default=default, ge=0, le=10_000_000, description=f"a whole number, 0 for no limit, such as {default}")
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Paths(_Section):

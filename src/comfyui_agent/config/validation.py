@@ -1,25 +1,31 @@
-"""Complaints: what is wrong with a file or a setting, one line each, with the place and the remedy.
-
-The remedy is the description of the field in its pydantic model.
-"""
+"""Files that people write, and complaints about them: the place of each mistake, and the description of its field."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from comfyui_agent.domain.texts import suggest
 
 M = TypeVar("M", bound=BaseModel)
-Path = tuple[Any, ...]
+KeyPath = tuple[Any, ...]
 
+LARGEST = 4 * 1024 * 1024
 LONGEST_VALUE = 60
 MOST = 50
+
+
+class Section(BaseModel):
+    """A mapping in a file that people write. A key that it does not know is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True)
@@ -45,13 +51,13 @@ class Complaints(Exception):
         return cls([Complaint(where, key, message)])
 
 
-def check(model: type[M], tree: Any, where: Callable[[Path], str]) -> M:
+def check(model: type[M], tree: Any, where: Callable[[KeyPath], str]) -> M:
     """Make a model of a tree. Complaints name the place of each wrong key, as `where` tells it."""
     try:
         return model.model_validate(tree)
     except ValidationError as error:
         details = error.errors(include_url=False)
-    found: dict[Path, Complaint] = {}
+    found: dict[KeyPath, Complaint] = {}
     for detail in details[:MOST]:
         path = _path_in(tree, detail["loc"])
         found.setdefault(path, Complaint(where(path), dotted(path), _message(model, path, detail)))
@@ -60,7 +66,7 @@ def check(model: type[M], tree: Any, where: Callable[[Path], str]) -> M:
     raise Complaints([complaint for path, complaint in found.items() if path not in inner])
 
 
-def dotted(path: Path) -> str:
+def dotted(path: KeyPath) -> str:
     return ".".join(_key(part) for part in path)
 
 
@@ -79,7 +85,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 
 
-def _path_in(tree: Any, loc: Path) -> Path:
+def _path_in(tree: Any, loc: KeyPath) -> KeyPath:
     """The part of a location that is in the tree, without the parts that pydantic adds for unions."""
     path: list[Any] = []
     here = tree
@@ -95,7 +101,7 @@ def _path_in(tree: Any, loc: Path) -> Path:
     return tuple(path)
 
 
-def _message(model: type[BaseModel], path: Path, detail: ErrorDetails) -> str:
+def _message(model: type[BaseModel], path: KeyPath, detail: ErrorDetails) -> str:
     kind = detail["type"]
     if kind == "extra_forbidden":
         _, models = _follow(model, path[:-1])
@@ -110,7 +116,7 @@ def _message(model: type[BaseModel], path: Path, detail: ErrorDetails) -> str:
     return f"{shown(detail['input'])} cannot be used: write {right}" if right else detail["msg"]
 
 
-def _follow(model: type[BaseModel], path: Path) -> tuple[str, list[type[BaseModel]]]:
+def _follow(model: type[BaseModel], path: KeyPath) -> tuple[str, list[type[BaseModel]]]:
     """The description of the innermost described field on a path, and the models at its end."""
     description, models = "", [model]
     for part in path:
@@ -127,3 +133,52 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     if get_origin(annotation) in (Union, UnionType, tuple):
         return [found for part in get_args(annotation) for found in _models(part)]
     return []
+
+
+def shown_path(path: Path) -> str:
+    """A path for messages: relative if it lies below the current folder."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+class Document:
+    """A YAML file with a mapping, or an empty one unless `first` names keys to begin with. `wanted` is what to write
+    into it. Complaints if it cannot be read or holds something else."""
+
+    def __init__(self, path: Path, wanted: str, first: str = "") -> None:
+        from comfyui_agent.config.yaml_text import NotYaml, parse  # takes time, and e3 run --help reads no file
+
+        self.name = shown_path(path)
+        try:
+            if path.stat().st_size > LARGEST:
+                raise Complaints.about(self.name, "it is too large")
+            self._parsed = parse(path.read_bytes())
+        except OSError as error:
+            raise Complaints.about(self.name, f"it cannot be read: {error.strerror}") from None
+        except NotYaml as error:
+            raise Complaints.about(at_line(self.name, error.line), error.message) from None
+        value = self._parsed.value
+        if value is None and first:
+            raise Complaints.about(self.name, f"it is empty: write {first}")
+        if not isinstance(value, (dict, type(None))):
+            raise Complaints.about(self.name, f"it is not a mapping: write {wanted}")
+        self.tree: dict[str, Any] = value or {}
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The keys that have a value."""
+        return {key: value for key, value in self.tree.items() if value is not None}
+
+    def where(self, path: tuple[Any, ...]) -> str:
+        """File and line of a key, for messages."""
+        return at_line(self.name, self._parsed.line_of(path))
+
+
+def without_empty(tree: dict[str, Any]) -> dict[str, Any]:
+    """A mapping without the keys that have no value, as in a section whose lines are all comments."""
+    kept = {key: value for key, value in tree.items() if value is not None}
+    return {key: without_empty(value) if isinstance(value, dict) else value for key, value in kept.items()}
+
+
+def at_line(name: str, line: int | None) -> str:
+    return f"{name}:{line}" if line else name

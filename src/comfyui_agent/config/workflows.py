@@ -9,10 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
-from comfyui_agent.config.documents import Document
-from comfyui_agent.config.validation import Complaints, check, dotted
+from comfyui_agent.config.validation import Complaints, Document, Section, check, dotted
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Place, Places, Recipe
 from comfyui_agent.domain.jobs import Template
@@ -25,34 +24,25 @@ LONGEST_ID = 200
 WORKFLOW_ID = re.compile(r"[\w][\w .-]*")
 
 Stamp = tuple[int, int, int]
+Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 
 
 class NoWorkflow(Exception):
     """A workflow that cannot be used. The message says what is wrong and what to do."""
 
 
-def _several(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _Entry(Section):
     template_path: Annotated[str, Field(min_length=1)] = Field(
         description="the path of a template, such as workflows/portrait.json"
     )
     required_inputs: tuple[str, ...] = Field(default=(), description='a list of names, such as ["prompt", "seed"]')
     description: str = Field(default="", description="a text in quotes")
     defaults: dict[str, Any] = Field(default={}, description="a mapping of names to values")
-    inputs: dict[str, Annotated[tuple[str, ...], BeforeValidator(_several)]] = Field(
-        default={}, description='a mapping of names to places, such as prompt: "6.text"'
-    )
+    inputs: dict[str, Texts] = Field(default={}, description='a mapping of names to places, such as prompt: "6.text"')
 
 
 @dataclass(frozen=True)
 class Workflow:
-    """A recipe with its template."""
-
     recipe: Recipe
     template: Template
     graph: Graph
@@ -70,10 +60,7 @@ class Workflows:
         self._found: dict[str, Workflow] = {}
 
     def refresh(self) -> None:
-        """Read `workflows.yaml` if it changed, and check templates again when they are asked for.
-
-        If it is wrong, raises Complaints and keeps the recipes known before.
-        """
+        """Read `workflows.yaml` if it changed. If it is wrong, raises Complaints and keeps the recipes known before."""
         self._found.clear()
         stamp = stamp_of(self._workspace.recipes)
         if stamp == self._stamp:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -17,14 +17,11 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where files are."""
-
     root: Path
     settings: Settings
     config: Path | None = None
     named: tuple[Path, ...] = ()
     """Folders for results named on the command line. They may lie outside the workspace."""
-    _finished: dict[str, Path] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def database(self) -> str:
@@ -92,10 +89,8 @@ class Workspace:
         return tuple(folder.resolve() for folder in self.named)
 
     def finished(self, kind: str) -> Path:
-        """The folder for results of a kind. Its links are followed once."""
-        if kind not in self._finished:
-            self._finished[kind] = self.inside(f"{self.settings.paths.jobs_finished}/{kind}")
-        return self._finished[kind]
+        """The folder for results of a kind."""
+        return self.inside(f"{self.settings.paths.jobs_finished}/{kind}")
 
     def inside(self, path: str) -> Path:
         """A path in the workspace, with links followed. ValueError if it leads out."""
@@ -119,7 +114,6 @@ class Workspace:
 
     @cached_property
     def own_files(self) -> frozenset[Path]:
-        """The files of E3 itself."""
         database = Path(self.database).resolve()
         files = [database.with_name(database.name + end) for end in ("", "-wal", "-shm", "-journal")]
         files += [self.recipes, self.metrics_log, self.root / ".env", *([self.config] if self.config else [])]

@@ -28,7 +28,7 @@ NOT_JOINED = "invalid Unicode character escape code"
 KEY_AND_TEXT = re.compile(r"\s*(?:- )?([\w.-]{1,40}):\s+([^'\"\[{&*!|>%@`#\s].*\S)\s*")
 SECRET = re.compile("://|@|password|secret|token|key", re.IGNORECASE)
 LONGEST_EXAMPLE = 120
-HALVES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+HALVES = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 
 
 class NotYaml(Exception):
@@ -42,8 +42,6 @@ class NotYaml(Exception):
 
 @dataclass
 class Parsed:
-    """The value of a document, and the lines of its keys."""
-
     value: Any
     _lines: dict[tuple[int, Any], int] = field(default_factory=dict, repr=False)
     _held: list[Any] = field(default_factory=list, repr=False)
@@ -71,8 +69,9 @@ def parse(data: bytes) -> Parsed:
     try:
         return _Reader(text).read()
     except yaml.MarkedYAMLError as error:
-        joined = HALVES.sub(_join, text) if error.problem and NOT_JOINED in error.problem else text
-        if joined != text:  # JSON writes an emoji as two halves
+        is_split = error.problem is not None and NOT_JOINED in error.problem  # JSON writes an emoji as two halves
+        joined = HALVES.sub(lambda halves: json.loads(f'"{halves[0]}"'), text) if is_split else text
+        if joined != text:
             return parse(joined.encode("utf-8", "replace"))
         mark = error.problem_mark or error.context_mark
         reason = " ".join(filter(None, (error.context, error.problem)))
@@ -100,11 +99,6 @@ def _remedy(problem: str, text: str, line: int) -> str:
     if "\t" in source[: len(source) - len(source.lstrip())]:
         return ": indent with blanks, not with tabs"
     return ""
-
-
-def _join(halves: re.Match[str]) -> str:
-    high, low = int(halves[1], 16), int(halves[2], 16)
-    return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
 
 
 class _Reader:

@@ -27,7 +27,7 @@ from comfyui_agent.batches.state_file import (
 )
 from comfyui_agent.clock import now
 from comfyui_agent.comfy.tasks import end_tasks
-from comfyui_agent.config.documents import shown_path
+from comfyui_agent.config.validation import shown_path
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchKind, NewBatch, slug
 from comfyui_agent.domain.bursts import Item, ItemRequest, ItemStatus, Pick, poll_of, request_for, size_of, sizes
@@ -56,8 +56,6 @@ ENDED = frozenset({EventName.JOB_DONE, EventName.JOB_FAILED, EventName.JOB_CANCE
 
 @dataclass(frozen=True)
 class BurstPlan:
-    """What one burst renders, and how."""
-
     prompts: Path
     template: Template
     workflow_id: str
@@ -112,11 +110,8 @@ class Burst:
     async def run(
         self, began: Callable[[], None] = lambda: None, ended: Callable[[Summary], None] = lambda _: None
     ) -> Summary:
-        """One burst, from the state file to the summary.
-
-        It counts as ended by itself only after `ended` was called: a kill before that makes the next one smaller.
-        BurstIsBusy, BurstIsPaused, BadState, or OSError if the state file cannot be written: the memory knows it all.
-        """
+        """One burst, from the state file to the summary. A kill before `ended` was called makes the next one smaller.
+        BurstIsBusy, BurstIsPaused, BadState, or OSError if the state file cannot be written."""
         started = now()
         if not self._lock.take():
             raise BurstIsBusy
@@ -155,8 +150,6 @@ class Burst:
         waiting = self._in_turn()
         next_item = waiting[0][0] if waiting else summary.next_item
         return replace(summary, attention=len(attention), failures=failures, next_item=next_item)
-
-    # Before.
 
     async def _prepare(self) -> None:
         """Read the file, see what its user wants, and choose what this burst renders."""
@@ -228,11 +221,8 @@ class Burst:
     def _requests(
         self, state: State, items: dict[str, Item], is_untouched: bool, unsure: object
     ) -> list[tuple[JobId, ItemRequest]]:
-        """What the file asks for.
-
-        `unsure`: items whose last write may not have reached the disk. Their status is ignored unless the file proves
-        that the write happened.
-        """
+        """What the file asks for. `unsure`: items whose last write may not have reached the disk. Their status is
+        ignored unless the file proves that the write happened."""
         found: list[tuple[JobId, ItemRequest]] = []
         doubtful = set(unsure) if isinstance(unsure, list) else set()
         for key, item in items.items():
@@ -249,10 +239,7 @@ class Burst:
         return found
 
     async def _pick(self) -> None:
-        """The first items that wait, as many as the size allows; those at a server already come first, and all.
-
-        Items whose retry is not due yet come last: a burst does not wait for them.
-        """
+        """The first items that wait, as many as the size allows; those at a server already come first, and all."""
         waiting, template = self._in_turn(), self._plan.template
         there = [
             Pick(item.job_id, template, file_path=self._target(key), is_at_server=True)
@@ -287,8 +274,6 @@ class Burst:
         entry = self._mirror.entries[key]
         stem = Path(entry.filename).stem or entry.filename
         return (Path(os.path.abspath(self._plan.output)) / entry.subfolder / f"{stem}.png").as_posix()
-
-    # Meanwhile.
 
     async def _work(self, started: float) -> str:
         """Work until the items of this burst have ended; why it ended before, if it did."""

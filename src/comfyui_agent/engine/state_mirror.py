@@ -48,10 +48,8 @@ class StateMirror:
             self.entries[key] = replace(entry, word=item.word, more=more)
 
     async def write(self, *, persists: bool = True) -> None:
-        """Make the file say what the database knows. One that `persists` tries again until it can be written.
-
-        What is about to be written is noted first: so a kill in between can be told from a change by hand.
-        """
+        """Write what the database knows, again and again if it `persists`. What is about to be written is noted first:
+        so a kill in between can be told from a change by hand."""
         data = state_bytes(self.entries)
         before, digest = self.digest, digest_of(data)
         if digest == before and self.path.exists():
@@ -88,10 +86,8 @@ def entry_of(item: Item, prompts: Path) -> Entry:
 
 @dataclass(frozen=True)
 class Summary:
-    """How a burst ended, `size` being what it took on. `trouble` says why it ended early, if it did.
-
-    `failures` are the prompt files that failed in it and why; of all bursts once nothing is pending.
-    """
+    """How a burst of `size` items ended. `trouble` says why it ended early, `failures` which prompt files failed and
+    why."""
 
     size: int
     completed: int

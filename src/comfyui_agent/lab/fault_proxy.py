@@ -16,6 +16,8 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
+from comfyui_agent.comfy.tasks import end_tasks
+
 REQUEST = re.compile(rb"([A-Z]+ [^ \r\n]+) HTTP/1\.[01]\r\n")
 CHUNK = 65536
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -218,10 +220,7 @@ class FaultProxy(contextlib.AbstractAsyncContextManager["FaultProxy"]):
         assert self._server is not None
         self._server.close()
         self.cut_all()
-        for task in list(self._tasks):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await end_tasks(self._tasks)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -245,8 +244,6 @@ class FaultProxy(contextlib.AbstractAsyncContextManager["FaultProxy"]):
 
 
 class _Link:
-    """One connection through the proxy."""
-
     def __init__(self, proxy: FaultProxy, client: Stream, server: Stream) -> None:
         self._proxy = proxy
         self._client_reader, self._client_writer = client
@@ -264,9 +261,7 @@ class _Link:
             if self.is_abandoned:
                 await asyncio.wait(pumps)
         finally:
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
+            await end_tasks(pumps)
             self.close(reset=False)
 
     def close(self, reset: bool) -> None:

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +56,12 @@ class PayloadError(Exception):
 
 @dataclass(frozen=True)
 class Payload:
-    """A workflow to measure, and the digest of its graph."""
-
     name: str
     graph: Graph
     digest: str
     outputs: frozenset[str] = frozenset()
     """The output nodes; known once the payload is fitted to a server."""
     pictures: Mapping[str, Path] = field(default_factory=dict)
-    """Local files to upload, by place."""
     notes: tuple[str, ...] = ()
     """What was changed to fit it to a server, for readers of the report."""
 
@@ -80,13 +78,8 @@ class Payload:
     @cached_property
     def seed_places(self) -> tuple[Place, ...]:
         """Where a seed is written as a number: node and input."""
-        found = []
-        for node_id in natural_order(self.needed):
-            for name in SEED_INPUTS:
-                value = inputs_of(self.graph, node_id).get(name)
-                if isinstance(value, int) and not isinstance(value, bool):
-                    found.append((node_id, name))
-        return tuple(found)
+        places = product(natural_order(self.needed), SEED_INPUTS)
+        return tuple((node, name) for node, name in places if type(inputs_of(self.graph, node).get(name)) is int)
 
     def varied(self, index: int, chance: random.Random, prefix: str) -> Graph:
         """The workflow as prompt number `index`, with new seeds, and results in a folder of this run."""
@@ -126,11 +119,8 @@ def read_payload(path: Path) -> Payload:
 
 
 def bound_to_defaults(workflow: Workflow, workspace: Workspace, given: Mapping[str, Any] | None = None) -> Payload:
-    """A workflow of the workspace with given values, else its defaults. A required input without one keeps the
-    template's value.
-
-    PayloadError if a value does not fit, or if its picture cannot be used.
-    """
+    """A workflow of the workspace with given values, else its defaults, else the template's. PayloadError if one does
+    not fit or its picture cannot be used."""
     recipe = replace(workflow.recipe, required_inputs=())
     try:
         values = bind(workflow.places, recipe, given or {})
@@ -151,11 +141,8 @@ def bound_to_defaults(workflow: Workflow, workspace: Workspace, given: Mapping[s
 
 
 async def fitted(payload: Payload, client: ComfyClient) -> Payload:
-    """The payload for this server, with its pictures uploaded.
-
-    `auto` becomes the first model that the server offers. So does the model of the samples where the server does not
-    have it, with a note. PayloadError if the server lacks a node or a model; ComfyError if it cannot be asked.
-    """
+    """The payload for this server, its pictures uploaded. `auto`, and the samples' model if the server lacks it, become
+    its first model. PayloadError if the server lacks a node or a model; ComfyError if it cannot be asked."""
     graph = payload.graph
     chosen: dict[Place, str] = {}
     known = {name: await client.definitions.of(name) for name in {class_of(graph, node_id) for node_id in graph}}

@@ -1,7 +1,4 @@
-"""E3's nodes for ComfyUI: one prompt becomes a coordinated batch. Runs on Python 3.9.
-
-ComfyUI imports the installed folder and takes the names below from it.
-"""
+"""E3's nodes for ComfyUI, which takes the names below from the installed folder. Runs on Python 3.9."""
 
 from __future__ import annotations
 

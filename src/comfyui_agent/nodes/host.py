@@ -1,7 +1,5 @@
-"""The one module that uses ComfyUI's internals. Runs on Python 3.9.
-
-The internals differ between versions. A piece that a version lacks is logged once, and using it raises MissingPiece.
-"""
+"""The one module that uses ComfyUI's internals. Runs on Python 3.9. A piece that a version lacks is logged once, and
+using it raises MissingPiece."""
 
 from __future__ import annotations
 
@@ -50,8 +48,6 @@ class PromptCheck:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a prompt ended: its images, or the problem."""
-
     images: Sequence[ImageFile] = ()
     problem: str = ""
 
@@ -183,10 +179,8 @@ class ComfyUI:
         return None
 
     def save(self, picture: Any, prefix: str, kind: str, texts: Mapping[str, Any], number: int = 0) -> ImageFile:
-        """Write a Pillow picture as ComfyUI's own node does, whole or not at all.
-
-        `texts` go into the file. `number` is the place of the picture among those of its prompt.
-        """
+        """Write a Pillow picture as ComfyUI's own node does, whole or not at all, with `texts` in the file. `number` is
+        its place among those of its prompt."""
         from PIL.PngImagePlugin import PngInfo
 
         prefix = prefix.replace("%batch_num%", str(number))

@@ -52,8 +52,6 @@ class Changed(Refused):
 
 @dataclass(frozen=True)
 class Installation:
-    """What `install` did."""
-
     path: Path
     version: str
     files: int
@@ -87,11 +85,8 @@ def find_custom_nodes(folder: Path) -> Path:
 
 
 def install(folder: Path, *, force: bool = False, package: Path = PACKAGE) -> Installation:
-    """Put the pack into a ComfyUI, in place of an earlier one.
-
-    If the process is killed, a whole pack is there, or the next call repairs it. After WrongFolder, Refused or OSError
-    nothing has changed. `force` overwrites files that people changed in an earlier installation.
-    """
+    """Put the pack into a ComfyUI, in place of an earlier one. A killed call leaves a whole pack, or the next one
+    repairs it. After an error nothing has changed. `force` overwrites files that people changed."""
     custom_nodes = find_custom_nodes(folder)
     target = custom_nodes / FOLDER
     files = build(package)
@@ -181,10 +176,8 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def _replace(target: Path, files: Mapping[str, bytes], is_there: bool) -> None:
-    """Write a new folder, then rename it into place. An error leaves the earlier installation as it was.
-
-    The record comes first in `files`: by it the next call knows a folder that was not finished.
-    """
+    """Write a new folder, then rename it into place. The record comes first in `files`: by it the next call knows a
+    folder that was not finished."""
     fresh, earlier = (target.with_name(f"{FOLDER}.{secrets.token_hex(4)}.disabled") for _ in range(2))
     try:
         for path, content in files.items():

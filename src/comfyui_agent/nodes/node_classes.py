@@ -1,7 +1,4 @@
-"""The four nodes: what each does when its prompt runs. Runs on Python 3.9.
-
-`declarations.json` has their inputs, outputs and texts, by ComfyUI's names.
-"""
+"""The four nodes: what each does when its prompt runs. `declarations.json` declares them. Runs on Python 3.9."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The files of the node pack: this folder, and the modules of other packages that it imports.
-
-ComfyUI loads the pack as a package of an odd name. Every import of E3 in it is therefore made relative.
-"""
+"""The files of the node pack: this folder, and the modules of other packages that it imports, with relative imports
+because ComfyUI loads the pack under an odd name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Composing a grid in a child process, `python -m comfyui_agent.pictures.compose`, which reads a Spec from stdin.
-
-If it fails, it prints one line to stderr, exits with 1, and leaves the files of an earlier run as they were.
-"""
+"""Composing a grid in a child process that reads a Spec from stdin. If it fails, it prints one line to stderr, exits
+with 1, and leaves the files of an earlier run as they were."""
 
 from __future__ import annotations
 
@@ -18,9 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from pydantic import TypeAdapter
+
 from comfyui_agent.domain.grid_layout import picture_paths
 from comfyui_agent.domain.texts import printable, whole
-from comfyui_agent.pictures.grid import Cell, Grid, Page, Place, lay_out
+from comfyui_agent.pictures.grid import Grid, Place, lay_out
 from comfyui_agent.pictures.grid_drawing import draw
 from comfyui_agent.pictures.grid_page import write_page
 
@@ -35,8 +35,6 @@ FORGOTTEN_SECONDS = 3600
 
 @dataclass(frozen=True)
 class Spec:
-    """What to compose, and where the files go."""
-
     grid: Grid
     format: str
     picture: Path
@@ -51,14 +49,7 @@ class Spec:
 
     @classmethod
     def read(cls, text: str | bytes) -> Spec:
-        document = json.loads(text)
-        pages = []
-        for page in document["grid"]["pages"]:
-            files = [Path(cell["file"]) if cell["file"] else None for cell in page["cells"]]
-            cells = [Cell(**{**cell, "file": file}) for cell, file in zip(page["cells"], files, strict=True)]
-            pages.append(Page(tuple(page["rows"]), tuple(page["columns"]), tuple(cells), page["title"], page["corner"]))
-        grid = Grid(**{**document["grid"], "pages": tuple(pages)})
-        return cls(grid, document["format"], Path(document["picture"]), Path(document["page"]))
+        return TypeAdapter(cls).validate_python(json.loads(text))  # not from JSON: names may hold half characters
 
 
 def compose(spec: Spec) -> None:

@@ -48,8 +48,6 @@ class Page:
 
 @dataclass(frozen=True)
 class Grid:
-    """The content of a grid. Each page becomes a picture."""
-
     pages: tuple[Page, ...]
     title: str = ""
     subtitle: str = ""
@@ -95,8 +93,6 @@ class PageLayout:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where all parts of a grid go."""
-
     grid: Grid
     cell: Size
     text: int

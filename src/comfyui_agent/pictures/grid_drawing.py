@@ -27,7 +27,6 @@ BADGES = {
     "cancelled": ("", "Cancelled"),
     "dismissed": ("", "Dismissed"),
 }
-"""The mark and the word of each state."""
 
 
 @dataclass

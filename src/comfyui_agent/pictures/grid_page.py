@@ -1,8 +1,5 @@
-"""The comparison grid as one self-contained HTML page.
-
-All texts are escaped, and the page's policy allows only our own script and style. Values are sent as texts, because
-browsers cannot hold a seed of 64 bits as a number.
-"""
+"""The comparison grid as one self-contained HTML page. All texts are escaped, and its policy allows only our script and
+style. Values are sent as texts, because browsers cannot hold a seed of 64 bits as a number."""
 
 from __future__ import annotations
 

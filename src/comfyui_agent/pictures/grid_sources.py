@@ -59,10 +59,7 @@ def look_at(file: Path | None) -> Source:
 
 
 def decode(file: Path, at_least: Size) -> Image.Image:
-    """The first frame of a picture file, at least as large as asked for. A large JPEG is decoded at a smaller size.
-
-    Raises any error of Pillow if the file is broken.
-    """
+    """The first frame of a picture file, at least as large as asked for. Any error of Pillow if the file is broken."""
     with _opened(file) as image:
         image.draft(None, at_least)
         if image.width * image.height > MOST_SOURCE_PIXELS:

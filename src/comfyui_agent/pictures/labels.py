@@ -1,7 +1,4 @@
-"""Labels in a picture, in a font that has their letters, and the marks of states.
-
-Runs on Python 3.9, with Pillow from 10.1 on.
-"""
+"""Labels in a picture, in a font that has their letters, and marks of states. Python 3.9, Pillow from 10.1 on."""
 
 from __future__ import annotations
 
@@ -92,10 +89,8 @@ def one_line(text: str) -> str:
 
 
 def wrap(text: str, width_of: Callable[[str], float], width: float, most_lines: int = MOST_LINES) -> list[str]:
-    """Break a text after blanks, commas, slashes and underscores, or anywhere in a word that is too wide.
-
-    If it needs more than `most_lines`, the last one ends in an ellipsis.
-    """
+    """Break a text after blanks, commas, slashes and underscores, or in a word that is too wide; with an ellipsis at
+    last."""
     lines: list[str] = []
     left = text.strip()
     while left and len(lines) < most_lines:

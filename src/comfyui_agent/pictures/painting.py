@@ -1,8 +1,5 @@
-"""Paintings for the simulator: the same settings give the same picture, other settings another one.
-
-The prompt chooses the colours, the seed the composition, the model the style, the guidance the saturation. Each step
-adds a dot, and few steps leave noise.
-"""
+"""Paintings for the simulator. The prompt chooses the colours, the seed the composition, the model the style, the
+guidance the saturation. Each step adds a dot, and few steps leave noise."""
 
 from __future__ import annotations
 
@@ -23,8 +20,6 @@ Colour = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that a painting depends on."""
-
     words: str = ""
     avoid: str = ""
     seed: int = 0

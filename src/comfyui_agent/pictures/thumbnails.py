@@ -47,12 +47,8 @@ class NoThumbnail(Exception):
 
 
 def make_thumbnail(source: Path, target: Path, width: int) -> None:
-    """Write the thumbnail of a picture to `target`, completely or not at all.
-
-    It shows the first frame upright, is never larger than the picture, and has no metadata. NoThumbnail if the file
-    has none, OSError if a file cannot be read or written. Threads may call this; only one very large picture is
-    decoded at a time.
-    """
+    """Write the thumbnail of a picture to `target`, whole or not at all: its first frame, upright, without metadata.
+    NoThumbnail if the file has none, OSError if a file cannot be read or written. Threads may call this."""
     thumbnail = _reduced(source, width)
     unnamed = target.with_name(f".{target.name}.{uuid.uuid4().hex}{UNNAMED}")
     try:
@@ -65,7 +61,6 @@ def make_thumbnail(source: Path, target: Path, width: int) -> None:
 
 
 def size_of(picture: Size, width: int) -> Size:
-    """The size of the thumbnail of a picture."""
     share = min(1.0, width / picture[0], TALLEST * width / picture[1])
     return max(1, round(picture[0] * share)), max(1, round(picture[1] * share))
 

@@ -13,8 +13,8 @@ from typing import Any, TextIO
 import pytest
 
 from comfyui_agent.domain.job_files import ReadFile
+from comfyui_agent.engine.intake import folder_watch
 from comfyui_agent.engine.intake import monitor as monitor_module
-from comfyui_agent.engine.intake import seen_files
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.store import operations as ops
 from support.intake import KNIGHT, OLD, Intake, intake, portrait, until
@@ -27,7 +27,7 @@ HALF = "job_type: T2I\nworkflow_id: wf_text_to_video\ninputs:\n  prompt: half\n 
 
 async def test_a_file_that_was_moved_into_place_is_taken_at_once(room: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was whole when it came, and need not be left alone for a while, however long that is."""
-    monkeypatch.setattr(seen_files, "SETTLED_SECONDS", 6.0)
+    monkeypatch.setattr(folder_watch, "SETTLED_SECONDS", 6.0)
     await room.watching()
     room.drop()
     job = await room.taken(timeout=4)
@@ -99,7 +99,7 @@ async def test_half_a_file_that_could_be_a_whole_one_is_taken_and_then_updated(r
 
 
 async def test_a_writer_that_goes_on_forever_is_waited_for(room: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_files, "SETTLED_SECONDS", 1.0)
+    monkeypatch.setattr(folder_watch, "SETTLED_SECONDS", 1.0)
     await room.watching()
     with room.path().open("w") as file:
         write(file, portrait())

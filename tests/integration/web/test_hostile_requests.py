@@ -114,6 +114,7 @@ ROUTES = [
     Route("GET", "/api/v1/jobs/{name}/workflow"),
     Route("GET", "/api/v1/jobs/{name}/results/{number}"),
     Route("GET", "/api/v1/jobs/{name}/results/{number}/thumbnail"),
+    Route("GET", "/api/v1/jobs/{name}/explain"),
     Route("GET", "/api/v1/jobs/{name}/preview"),
     Route("GET", "/api/v1/batches"),
     Route("POST", "/api/v1/batches", body=SWEEP),

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from comfyui_agent.batches.sweep_request import Keep
-from comfyui_agent.config.validation import Complaint, Complaints, check, dotted, shown
+from comfyui_agent.config.validation import Complaint, Complaints, at_line, check, dotted, shown
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.config.yaml_text import NotYaml, Parsed, parse
@@ -68,10 +68,10 @@ class Admission:
         try:
             parsed = parse(data)
             job = self._job_in(path.name, source, digest, parsed)
-            at = _at(source, parsed.line_of(("outputs", "file_path")))
+            at = at_line(source, parsed.line_of(("outputs", "file_path")))
             return ReadFile(job, is_retry=is_retry, finished_as=self._finished(job), file_path_at=at)
         except NotYaml as error:
-            complaints = Complaints.about(_at(source, error.line), error.message)
+            complaints = Complaints.about(at_line(source, error.line), error.message)
         except Complaints as error:
             complaints = error
         except (OSError, Unsettled):  # no room for a picture, or it is being written: no fault of the file
@@ -103,11 +103,8 @@ class Admission:
         )
 
     def job_of(self, tree: Mapping[str, Any], name: str) -> NewJob:
-        """The job of a mapping with the keys of a job file, which is in no file. Nothing is queued here.
-
-        Complaints, of which none says where, name the keys that are wrong; `name` is one of them. NotKept if an input
-        picture cannot be kept now: one that is being written is waited for, so call this from a thread.
-        """
+        """The job of a mapping with the keys of a job file. Complaints name the keys that are wrong, NotKept an input
+        picture that cannot be kept now. Call it from a thread: it waits for a picture that is being written."""
         trouble = _trouble_with_name(name)
         found = [Complaint("", "name", trouble)] if trouble else []
         digest = digest_of(json_text(dict(tree), sort=True).encode("utf-8"))
@@ -115,7 +112,7 @@ class Admission:
 
     def _job_in(self, name: str, source: str, digest: str, parsed: Parsed) -> NewJob:
         def where(key: tuple[Any, ...]) -> str:
-            return _at(source, parsed.line_of(key))
+            return at_line(source, parsed.line_of(key))
 
         if parsed.value is None:
             raise Complaints.about(source, "it is empty: write job_type: and the other keys")
@@ -201,10 +198,8 @@ class Admission:
             return values, {}
 
     def _result(self, text: str, *, is_from_afar: bool) -> str:
-        """Where the result goes, as it is recorded; ValueError if that cannot be.
-
-        Whoever asks over HTTP has the folder of results; a job file may name other places in the workspace.
-        """
+        """Where the result goes, as it is recorded. ValueError if that cannot be: requests over HTTP have the folder of
+        results, a job file the workspace."""
         name = os.path.basename(text)  # noqa: PTH119 - a text
         if name in ("", ".", "..") or name.endswith("\\") or "\0" in text or not is_whole(text):
             raise ValueError(f"{shown(text)} does not name a file")
@@ -261,7 +256,3 @@ def _trouble_with_name(name: str) -> str:
     if name.isascii() and name.isdigit():
         return f"{shown(name)} would be taken for the number of a job: write a letter with it"
     return ""
-
-
-def _at(source: str, line: int | None) -> str:
-    return f"{source}:{line}" if line else source

@@ -38,8 +38,6 @@ class NoFolder(Exception):
 
 @dataclass
 class Sight:
-    """One look at a folder and those below it."""
-
     files: dict[str, Signature] = field(default_factory=dict)
     folders: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Each folder, and which one it is: one that was made anew is another."""

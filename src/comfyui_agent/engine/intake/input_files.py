@@ -43,10 +43,7 @@ class InputFiles:
         self._kept: dict[Path, tuple[Stamp, str]] = {}
 
     def local_file(self, value: str) -> Path | None:
-        """The file that a value names; None if it names one at the server. Unusable if it should be here and is not.
-
-        What looks like a path is one; a bare name is one if such a file is in the workspace.
-        """
+        """The local file that a value names; None if it names one at the server. Unusable if a path leads nowhere."""
         if is_marked(value) and leaves_folder(value):
             raise Unusable(
                 f"{value[:200]!r} leads out of the server's folder: name a file in it, or one of the workspace without "
@@ -71,10 +68,8 @@ class InputFiles:
         return None
 
     def keep_all(self, workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
-        """Keep every local file that a value names, by the place where its name goes at the server.
-
-        Unbindable names the inputs whose files cannot be used.
-        """
+        """Keep every local file that a value names, by its place. Unbindable names the inputs whose files cannot be
+        used."""
         kept = {}
         problems = {}
         for text, value in values.items():
@@ -93,10 +88,7 @@ class InputFiles:
         return kept
 
     def keep_patiently(self, workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
-        """`keep_all` for a thread that may wait: a file that is being written is waited for, for some seconds.
-
-        Unbindable names the inputs whose files cannot be used; NotKept if it cannot be done now.
-        """
+        """`keep_all` for a thread that may wait for a file that is being written. NotKept if it cannot be done now."""
         until = time.monotonic() + PATIENCE
         while True:
             try:

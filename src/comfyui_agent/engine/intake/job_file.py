@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from comfyui_agent.config.settings import Number, Priority, Whole
+from comfyui_agent.config.validation import Section
 from comfyui_agent.domain.kinds import FOLDERS, folder_of
 
 
@@ -17,27 +18,18 @@ def _kind(value: Any) -> Any:
     return value
 
 
-def _node(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
+NodeId = Annotated[str, Field(min_length=1), BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 KINDS = f"one of {', '.join(FOLDERS)}"
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Outputs(_Part):
+class Outputs(Section):
     file_path: Annotated[str, Field(min_length=1, max_length=1000)] | None = Field(
         default=None, description="a path in the workspace, such as jobs/finished/image/knight.png"
     )
-    node: Annotated[Annotated[str, Field(min_length=1)] | None, BeforeValidator(_node)] = Field(
-        default=None, description='the id of a node, such as "9"'
-    )
+    node: NodeId | None = Field(default=None, description='the id of a node, such as "9"')
 
 
-class JobFile(_Part):
+class JobFile(Section):
     """One job, as people write it."""
 
     job_type: Annotated[str, BeforeValidator(_kind)] = Field(description=KINDS)

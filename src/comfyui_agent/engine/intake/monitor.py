@@ -1,8 +1,5 @@
-"""The monitor: from job files in a folder to jobs in the queue.
-
-`watchfiles` says where to look at once; a slow look at everything finds what it missed, on network drives for instance.
-A file is whole when it was left alone for a moment; a bad one is given a little longer before it is called bad.
-"""
+"""The monitor: from job files in a folder to jobs in the queue. `watchfiles` says where to look at once; a slow look at
+everything finds what it missed, on network drives for instance."""
 
 from __future__ import annotations
 
@@ -32,9 +29,8 @@ from comfyui_agent.engine.intake.folder_scan import (
     look,
     sign,
 )
-from comfyui_agent.engine.intake.folder_watch import FolderWatch, Troubles
+from comfyui_agent.engine.intake.folder_watch import NEVER_SEEN, FolderWatch, SeenFiles, Troubles
 from comfyui_agent.engine.intake.put_away_files import FinishedFiles, reject_file
-from comfyui_agent.engine.intake.seen_files import NEVER_SEEN, SeenFiles
 from comfyui_agent.pools import INTAKE
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
@@ -154,8 +150,6 @@ class Monitor:
             self._troubles.report("files", f"job files cannot be taken in: {error}")
             await asyncio.sleep(TROUBLE_PAUSE)
 
-    # What is there.
-
     def _see_all(self, sight: Sight) -> None:
         self._has_looked = True
         self._identity = self._identity or sight.folders.get(str(self._folder))
@@ -197,8 +191,6 @@ class Monitor:
         for source, digest, job_type in await self._store.run(ops.finished_files, seconds):
             if str(self._workspace.root / source) in self._files.known:
                 await self._away.put_away(None, source, digest, job_type)
-
-    # Taking in.
 
     async def _take_ready(self) -> None:
         ready = self._files.ready()

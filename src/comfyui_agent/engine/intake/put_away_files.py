@@ -14,6 +14,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.kinds import folder_of
 from comfyui_agent.engine.intake.folder_scan import REJECTED, Refused, Unsettled, digest_of, read_whole
+from comfyui_agent.engine.intake.folder_watch import Troubles
 from comfyui_agent.engine.result_names import keep_aside
 from comfyui_agent.pools import INTAKE, PUBLISHING
 from comfyui_agent.store import operations as ops
@@ -29,7 +30,7 @@ class FinishedFiles:
 
     store: OperationRunner
     workspace: Workspace
-    _reported: set[str] = field(default_factory=set, init=False)
+    _troubles: Troubles = field(default_factory=Troubles, init=False)
 
     async def put_away(self, job_id: JobId | None, source: str, digest: str | None, job_type: str) -> None:
         """Move the file of a job that is done. One that was changed while it ran stays, and is submitted again."""
@@ -46,10 +47,7 @@ class FinishedFiles:
             if job_id is not None:
                 await self.store.run(ops.note_file_changed, job_id)
         except (OSError, ValueError) as error:
-            message = f"{source} is done and could not be moved to the finished ones: {error}"
-            if message not in self._reported:
-                self._reported.add(message)
-                log.error("%s", message)
+            self._troubles.report(source, f"{source} is done and could not be moved to the finished ones: {error}")
         except StoreError as error:
             log.error("%s: %s", source, error)
 

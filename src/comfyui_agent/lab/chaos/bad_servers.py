@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import re
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from comfyui_agent.comfy.lookup import Ended
@@ -12,7 +16,6 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.jobs import DONE, Job
 from comfyui_agent.domain.prompts import Graph, inputs_of, place, saving_nodes
 from comfyui_agent.lab.chaos.findings import Findings, Skipped
-from comfyui_agent.lab.chaos.netem import lossy
 from comfyui_agent.lab.chaos.sandbox import Sandbox
 from comfyui_agent.lab.fault_proxy import Delay, Loss, Reset
 from comfyui_agent.lab.load.measurement import percentile
@@ -22,6 +25,8 @@ LOST_SHARE = 0.1
 LOST_POSTS = 2
 FEEDS = 5
 LONGEST_PAUSE = 30.0
+DEVICE = re.compile(r"[A-Za-z0-9][\w.@-]{0,14}")
+DROPPED = re.compile(r"netem.*?dropped (\d+)", re.DOTALL)
 TOO_QUICK = "the pages are rendered too quickly for the server to be caught at work: give a heavier workflow"
 
 
@@ -80,6 +85,49 @@ async def _check_rendered_once(sandbox: Sandbox, findings: Findings) -> None:
     posts = len(sandbox.proxy.when("POST /prompt"))
     findings.check("renders at the server", f"{len(jobs)}, one a page", rendered, rendered == len(jobs))
     findings.check("posts", f"at most {len(ids)}, one a try", posts, posts <= len(ids))
+
+
+@asynccontextmanager
+async def lossy(device: str, share: float) -> AsyncIterator[None]:
+    """Within the block a network device loses a share of its packets. Skipped if that is not allowed or none was lost,
+    RuntimeError if it cannot be undone."""
+    if not DEVICE.fullmatch(device):
+        raise Skipped(f"{device!r} is no network device: name one, such as eth0")
+    adding = asyncio.ensure_future(_tc("qdisc", "add", "dev", device, "root", "netem", "loss", f"{share * 100:g}%"))
+    try:
+        message, code = await asyncio.shield(adding)
+        if code != 0:
+            raise Skipped(f"tc refused ({message}): run as root, or leave --netem out to use the proxy")
+        yield
+        found = DROPPED.search((await _tc("-s", "qdisc", "show", "dev", device))[0])
+        if found is None or found.group(1) == "0":
+            raise Skipped(f"no packet was lost at {device}: name the device by which the server is reached")
+    finally:
+        if (await adding)[1] == 0:  # also if this was cancelled while it was added
+            await _take_off(device)
+
+
+async def _take_off(device: str) -> None:
+    removing = asyncio.ensure_future(_tc("qdisc", "del", "dev", device, "root"))
+    try:
+        await asyncio.shield(removing)
+    finally:
+        message, code = await removing
+    if code != 0:
+        raise RuntimeError(f"{device} still loses packets, tc refused ({message}): run tc qdisc del dev {device} root")
+
+
+async def _tc(*arguments: str) -> tuple[str, int]:
+    """The output of tc in one line, and its exit code."""
+    program = shutil.which("tc")
+    if program is None:
+        raise Skipped("there is no tc on this machine: install iproute2, or leave --netem out to use the proxy")
+    process = await asyncio.create_subprocess_exec(
+        program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, start_new_session=True
+    )
+    output, _ = await process.communicate()
+    code = process.returncode or 0
+    return " ".join(output.decode("utf-8", "replace").split()) or f"exit {code}", code
 
 
 async def comfyui_crash(sandbox: Sandbox, findings: Findings) -> None:

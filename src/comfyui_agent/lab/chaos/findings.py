@@ -9,7 +9,7 @@ from pydantic import PrivateAttr
 
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import TextEnum
-from comfyui_agent.lab.measurement.moments import utc_text
+from comfyui_agent.lab.measurement.machine import utc_text
 from comfyui_agent.lab.reports.chaos import Check, ScenarioResult, Stage
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class ScenarioOutcome(TextEnum):
-    """The verdict on a scenario."""
-
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -32,13 +30,11 @@ class Findings(ScenarioResult):
     """The result of a scenario while it grows."""
 
     _fault_at: float | None = PrivateAttr(None)
-    """When the fault came, in seconds since the epoch."""
 
     def check(self, what: str, expected: str, seen: object, passed: bool) -> None:
         self.checks.append(Check(what=what, expected=expected, seen=str(seen), passed=passed))
 
     def begin(self, moment: float, what: str) -> None:
-        """The fault comes at this moment."""
         self._fault_at = moment
         self.stage("fault", moment, what)
 

@@ -14,8 +14,7 @@ from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.sandbox import Sandbox
 from comfyui_agent.lab.chaos.suite import Scenario, facts_of, run_scenario
 from comfyui_agent.lab.load.measurement import figures, short_figures
-from comfyui_agent.lab.measurement.machine import environment_of
-from comfyui_agent.lab.measurement.moments import RunClock
+from comfyui_agent.lab.measurement.machine import RunClock, environment_of
 from comfyui_agent.lab.reports.chaos import ScenarioResult
 from comfyui_agent.lab.reports.environment import ReportKind, ServerFacts
 from comfyui_agent.lab.reports.fields import as_moment

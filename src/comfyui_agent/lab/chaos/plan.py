@@ -37,15 +37,11 @@ class ChaosPlan:
         return self.url is None
 
     def amount(self, quick: int, full: int) -> int:
-        """How many pages a scenario renders."""
         return self.pages or (quick if self.is_quick else full)
 
 
 class Server:
-    """The server behind the fault proxy: a simulator, the user's own server, or one that is started here.
-
-    A server that was started here can be killed.
-    """
+    """The server behind the fault proxy: a simulator, the user's own, or one that is started here and can be killed."""
 
     def __init__(self, plan: ChaosPlan, folder: Path, flags: Sequence[str]) -> None:
         self._plan = plan

@@ -114,7 +114,6 @@ class Sandbox:
         return [attempt for job in jobs for attempt in await self._store.run(ops.list_attempts, job.id)]
 
     async def events(self) -> list[Event]:
-        """All so far, oldest first."""
         while found := await self._store.run(ops.events_after, self._events[-1].id if self._events else 0):
             self._events += found
         return self._events

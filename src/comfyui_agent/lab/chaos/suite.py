@@ -15,8 +15,7 @@ from comfyui_agent.lab.chaos.bad_servers import artificial_latency, comfyui_cras
 from comfyui_agent.lab.chaos.findings import Findings, ScenarioOutcome, Skipped, judge
 from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.sandbox import Sandbox, open_sandbox
-from comfyui_agent.lab.measurement.machine import environment_of, server_facts
-from comfyui_agent.lab.measurement.moments import RunClock
+from comfyui_agent.lab.measurement.machine import RunClock, environment_of, server_facts
 from comfyui_agent.lab.payloads import PayloadError
 from comfyui_agent.lab.reports.chaos import ChaosReport, ChaosSummary, PageCounts, ScenarioResult
 from comfyui_agent.lab.reports.environment import ReportKind, ServerFacts
@@ -86,8 +85,6 @@ def find_scenarios(names: Sequence[str]) -> list[Scenario]:
 
 @dataclass
 class Suite:
-    """The scenarios that were run, with their results."""
-
     plan: ChaosPlan
     sla: Sla
     clock: RunClock = field(default_factory=RunClock)
@@ -133,10 +130,8 @@ async def run_scenario(
     sla: Sla,
     look: Callable[[Sandbox], Awaitable[None]] | None = None,
 ) -> ScenarioResult:
-    """Run one scenario in a folder of its own. An error becomes a failed result.
-
-    `look` is awaited with the sandbox before it is taken down.
-    """
+    """Run one scenario in a folder of its own; an error becomes a failed result. `look` gets the sandbox before its
+    end."""
     findings = Findings(
         scenario=scenario.name, expected=scenario.expected, recovery_sec=None, checks=[], stages=[], jobs=PageCounts()
     )

@@ -101,7 +101,6 @@ class Share:
         return f"{self.hits} of {self.total}"
 
     def wilson(self, confidence: float) -> tuple[float, float]:
-        """Wilson's interval."""
         z = normal_quantile(confidence)
         value, weight = self.value, z * z / self.total
         middle = (value + weight / 2) / (1 + weight)

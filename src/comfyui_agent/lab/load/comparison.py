@@ -10,18 +10,60 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
+from typing import Any
 
+from pydantic import Field
+
+from comfyui_agent.domain.texts import TextEnum
 from comfyui_agent.lab.load.batch_means import FEWEST_VALUES, Series, Share, difference_of, interval_reach
 from comfyui_agent.lab.load.measurement import percentile
-from comfyui_agent.lab.load.side import Completion, Side, grave_differences, other_differences, weaknesses
+from comfyui_agent.lab.load.side import ComparedRun, Completion, Side, grave_differences, other_differences, weaknesses
 from comfyui_agent.lab.reports.chaos import ChaosReport
-from comfyui_agent.lab.reports.comparison import Comparison, Judgement, Metric
+from comfyui_agent.lab.reports.fields import Number, Part
 from comfyui_agent.lab.reports.load import LoadReport
 from comfyui_agent.lab.reports.reading import BadReport
 from comfyui_agent.lab.sla.load_targets import MOST_CACHED
 
 CONFIDENT, SURE = 0.95, 0.99
 RESOLUTION_SEC = 0.001
+
+
+class Judgement(TextEnum):
+    BETTER = "better"
+    WORSE = "worse"
+    NOISE = "noise"
+    TOO_FEW = "too few"
+    NOT_MEASURED = "not measured"
+
+
+class Metric(Part):
+    """One figure of both runs. Changes are relative; those of shares are differences of the shares."""
+
+    metric: str
+    unit: str
+    a: Number = None
+    b: Number = None
+    change: Number = None
+    low: Number = None
+    high: Number = None
+    verdict: Judgement
+    sentence: str
+    is_sure: bool = Field(default=False, exclude=True)
+    """Whether it would still stand if one asked for 99 % instead of 95 %."""
+
+
+class Comparison(Part):
+    """What two runs differ in. `cautions` say why they may not be comparable."""
+
+    a: ComparedRun
+    b: ComparedRun
+    cautions: list[str]
+    metrics: list[Metric]
+    verdict: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Every key, also of figures that are not known."""
+        return self.model_dump(mode="json")
 
 
 def compare(a: LoadReport | ChaosReport, b: LoadReport | ChaosReport) -> Comparison:
@@ -167,7 +209,6 @@ def _relative(a: float | None, b: float | None) -> float | None:
 
 
 def _short(metric: Metric) -> str:
-    """The name of a figure and its change."""
     name = metric.metric.removesuffix("_sec").replace("avg_", "mean_").replace("_", " ")
     shown = _percent(metric.change) if metric.unit != "share" else f"{_points(metric.change or 0.0)} points"
     return f"{name} ({shown})"

@@ -103,10 +103,8 @@ class Step:
 
 
 def find_knee(steps: Sequence[Step], most_errors: float, unit: str) -> KneeFacts | None:
-    """The lowest level that brings nearly all there is, or the last one before errors rise above `most_errors`.
-
-    None if throughput still rose at the last level: the knee lies beyond what was tried.
-    """
+    """The lowest level that brings nearly all there is, or the last one before errors rise above `most_errors`. None if
+    throughput still rose at the last level."""
     sound = list(takewhile(lambda step: 1.0 - step.success_rate <= most_errors + 1e-9, steps))
     best = max(sound, key=lambda step: step.images_per_minute, default=None)
     if len(steps) < 2 or best is None or best.images_per_minute <= 0:

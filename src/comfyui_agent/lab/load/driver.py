@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.domain.failures import FailureClass
@@ -16,6 +16,7 @@ from comfyui_agent.lab.load.prompt_runner import REJECTED, Rendering, Target, re
 from comfyui_agent.lab.reports.load import Row
 
 GIVE_UP_SECONDS = 30.0
+Result = TypeVar("Result")
 
 
 class Onlooker(Protocol):
@@ -58,7 +59,6 @@ class Driver:
         return self._index - sum(len(level.rows) for level in self.levels) - len(self.rows)
 
     async def drive(self, level: float) -> LevelRun:
-        """Run one level to its end."""
         self.rows = []
         began = self._answered_at = time.monotonic()
         is_whole = False
@@ -81,12 +81,12 @@ class Driver:
         elif self._plan.mode is Mode.BOOKS:
             pages = 1 if self._plan.parallel_pages else self._plan.pages
             queues = int(level) * self._plan.pages // pages
-            await _together(self._work_off(Countdown(pages, None), level) for _ in range(queues))
+            await run_together(self._work_off(Countdown(pages, None), level) for _ in range(queues))
         else:
             jobs = self._plan.jobs_of(level)
             left = Countdown(jobs, self._plan.duration)
             workers = int(level) if jobs is None else min(int(level), jobs)
-            await _together(self._work_off(left, level) for _ in range(workers))
+            await run_together(self._work_off(left, level) for _ in range(workers))
 
     async def _work_off(self, left: Countdown, level: float) -> None:
         while not self.gave_up and left.take():
@@ -153,11 +153,11 @@ class Driver:
             await asyncio.sleep(soonest - time.monotonic())
 
 
-async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def run_together(works: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
     """Run all at once. If one fails, or this is cancelled, all of them end."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
-        await asyncio.gather(*tasks)
+        return await asyncio.gather(*tasks)
     finally:
         await end_tasks(tasks)
 

@@ -60,10 +60,7 @@ class LoadLog:
 
 
 def write_baseline(folder: Path, report: LoadReport, page: str, log: Path, run_id: str) -> Path:
-    """Write `load_*.json` with its page, the log of its run and a README. Returns the path of the report.
-
-    A second one on the same day stands beside the first, and the README describes both.
-    """
+    """Write `load_*.json` with its page, the log of its run and a README. Returns the path of the report."""
     name = unused(folder, f"load_{file_stem(report.environment.workflow.name or '')}", (".json", ".html"))
     write_json(folder / f"{name}.json", report.as_json())
     write_text(folder / f"{name}.html", page)
@@ -92,10 +89,9 @@ def lines_of(log: Path, run_id: str, environment: RunEnvironment) -> Iterator[st
 
 
 def _description(name: str, report: LoadReport, log_name: str) -> str:
-    """What was measured on what, as Markdown."""
     loader = PackageLoader("comfyui_agent.lab.load")
     templates = Environment(loader=loader, trim_blocks=True, keep_trailing_newline=True)  # noqa: S701 - no HTML
-    templates.filters |= {"cell": _cell, "json": json.dumps}
+    templates.filters |= {"cell": lambda text: " ".join(str(text).replace("|", "\\|").split()), "json": json.dumps}
     figures = report.summary.as_json().items()
     return templates.get_template("baseline.md").render(
         name=name,
@@ -106,7 +102,3 @@ def _description(name: str, report: LoadReport, log_name: str) -> str:
         figures={key: value for key, value in figures if isinstance(value, (int, float))},
         log_name=log_name,
     )
-
-
-def _cell(text: Any) -> str:
-    return " ".join(str(text).replace("|", "\\|").split())

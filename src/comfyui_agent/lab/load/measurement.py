@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from comfyui_agent.lab.load.plan import LoadPlan
-from comfyui_agent.lab.measurement.gpu import GpuTrace
-from comfyui_agent.lab.measurement.moments import RunClock
+from comfyui_agent.lab.measurement.machine import GpuTrace, RunClock
 from comfyui_agent.lab.reports.environment import ServerFacts
 from comfyui_agent.lab.reports.load import Figures, Row, RowStatus
 
@@ -20,10 +19,7 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True)
 class LevelRun:
-    """The rows of one level, and how long it took from its first post to its last result.
-
-    `is_whole` says whether it came to its end. A level that was stopped says nothing about its load.
-    """
+    """The rows of one level, and its time from the first post to the last result. `is_whole`: it came to its end."""
 
     level: float
     rows: tuple[Row, ...]
@@ -48,10 +44,8 @@ class LevelRun:
 
 @dataclass
 class LoadRun:
-    """A load test. A report can be made of it at any time.
-
-    A partial run was stopped by a signal if `was_stopped`; otherwise no server answered any more.
-    """
+    """A load test so far. A partial run was stopped by a signal if `was_stopped`; otherwise no server answered any
+    more."""
 
     plan: LoadPlan
     clock: RunClock
@@ -95,7 +89,6 @@ def figures(rows: Sequence[Row], wall_clock_sec: float) -> dict[str, Any]:
 
 
 def short_figures(rows: Sequence[Row], wall_clock_sec: float) -> dict[str, Any]:
-    """The figures that a line of a table shows."""
     found = figures(rows, wall_clock_sec)
     return {key: found[key] for key in Figures.model_fields}
 

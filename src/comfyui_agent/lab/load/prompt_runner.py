@@ -13,14 +13,15 @@ from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.texts import printable
+from comfyui_agent.lab.measurement.machine import RunClock
 from comfyui_agent.lab.measurement.measured_prompt import MeasuredPrompt, Prompting
-from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.payloads import Payload, PayloadError
 from comfyui_agent.lab.reports.load import Row, RowStatus
 
 ALL_BACK_SECONDS = 15.0
 LONGEST_ERROR = 500
 REST_SECONDS = 5.0
+MEASURED = ("prompt_id", "duration_sec", "queue_sec", "exec_sec", "transfer_sec", "images", "bytes")
 REJECTED = (FailureClass.INVALID.value, FailureClass.MISSING.value)
 
 
@@ -55,10 +56,7 @@ class Rendering:
     same_seeds: bool = False
 
     async def render(self, target: Target, index: int, level: float = 0.0) -> Row:
-        """Send a prompt and follow it until its result can be fetched by its URL. Every end is a row.
-
-        If this is cancelled, the prompt stays in `target.open`.
-        """
+        """Send a prompt and follow it to its result. Every end is a row; a cancelled prompt stays in `target.open`."""
         payload = target.payloads[index % len(target.payloads)]
         graph = payload.same(index, self.prefix) if self.same_seeds else payload.varied(index, self.chance, self.prefix)
         prompting = Prompting(target.client, payload, graph)
@@ -80,12 +78,8 @@ class Rendering:
         seconds = self.clock.seconds_of(measured.sent_at)
         return Row(
             index=index,
-            prompt_id=measured.prompt_id,
             status=status,
-            duration_sec=measured.duration_sec,
-            queue_sec=measured.queue_sec,
-            exec_sec=measured.exec_sec,
-            transfer_sec=measured.transfer_sec,
+            **{key: getattr(measured, key) for key in MEASURED},
             cached=measured.is_cached,
             error=None if failure is None else printable(failure.message)[:LONGEST_ERROR],
             failure_class=None if failure is None else failure.kind.value,
@@ -95,8 +89,6 @@ class Rendering:
             started_at=self.clock.at(seconds),
             ended_at=self.clock.at(seconds + measured.duration_sec),
             seconds=seconds,
-            images=measured.images,
-            bytes=measured.bytes,
         )
 
 

@@ -10,16 +10,13 @@ from contextlib import AsyncExitStack
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.limits import Limits
-from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.load.driver import GIVE_UP_SECONDS, Driver, Onlooker
+from comfyui_agent.lab.load.driver import GIVE_UP_SECONDS, Driver, Onlooker, run_together
 from comfyui_agent.lab.load.measurement import LoadRun, percentile
 from comfyui_agent.lab.load.plan import LoadPlan, Mode, level_text
 from comfyui_agent.lab.load.prompt_runner import REJECTED, Rendering, Target, rejection, take_all_back
-from comfyui_agent.lab.measurement.gpu import GpuTrace
-from comfyui_agent.lab.measurement.machine import server_facts
-from comfyui_agent.lab.measurement.moments import RunClock
+from comfyui_agent.lab.measurement.machine import GpuTrace, RunClock, server_facts
 from comfyui_agent.lab.payloads import fitted, new_run_prefix
 from comfyui_agent.lab.reports.load import RowStatus
 
@@ -34,10 +31,8 @@ LATE_SHARE = 0.05
 
 
 async def load_test(plan: LoadPlan, onlooker: Onlooker) -> LoadRun:
-    """Run the plan. PayloadError or ComfyError if it cannot begin.
-
-    Cancelled in the middle, it takes its prompts back and returns what was measured, marked as partial.
-    """
+    """Run the plan. PayloadError or ComfyError if it cannot begin. If it is cancelled, it takes its prompts back and
+    returns what was measured, marked as partial."""
     limits = Limits(
         poll_seconds=POLL_SECONDS,
         deaf_poll_seconds=DEAF_POLL_SECONDS,
@@ -81,7 +76,7 @@ async def _press(
             if driver.left:
                 left = counted(len(driver.left), "prompt")
                 run.warnings.append(f"{left} could not be taken back: see the queue of the server")
-    run.warnings += [*_lateness_warnings(run), *_server_warnings(targets), *_level_warnings(run)]
+    run.warnings += _run_warnings(run, targets)
     return run
 
 
@@ -121,11 +116,7 @@ async def _warm_up(
         target.unheard = 0
         return seconds
 
-    tasks = [asyncio.create_task(warm(target)) for target in targets]
-    try:
-        return [second for seconds in await asyncio.gather(*tasks) for second in seconds]
-    finally:
-        await end_tasks(tasks)
+    return [second for seconds in await run_together(warm(target) for target in targets) for second in seconds]
 
 
 async def _queue_warnings(targets: Sequence[Target]) -> list[str]:
@@ -158,7 +149,12 @@ def _server_warnings(targets: Sequence[Target]) -> Iterator[str]:
             )
 
 
-def _level_warnings(run: LoadRun) -> Iterator[str]:
+def _run_warnings(run: LoadRun, targets: Sequence[Target]) -> Iterator[str]:
+    lateness = percentile(run.lateness, 0.95) if run.lateness else 0.0
+    if lateness > max(LATE_SECONDS, LATE_SHARE * 60.0 / max(run.plan.levels)):
+        sent = f"arrivals were sent up to {lateness:.2f} s late (p95)"
+        yield f"{sent}: this machine is too slow for the rate that was asked for"
+    yield from _server_warnings(targets)
     late = sum(row.status is RowStatus.TIMEOUT for row in run.rows)
     if late:
         yield f"{counted(late, 'prompt')} timed out, later than any figure here: those are of completed ones"
@@ -166,11 +162,3 @@ def _level_warnings(run: LoadRun) -> Iterator[str]:
         if run.plan.mode is Mode.CLOSED and level.is_whole and not level.is_reached:
             jobs = counted(len(level.rows), "prompt")
             yield f"{level.level:g} prompts at once were never reached: {jobs} in all"
-
-
-def _lateness_warnings(run: LoadRun) -> Iterator[str]:
-    late = percentile(run.lateness, 0.95) if run.lateness else 0.0
-    gap = 60.0 / max(run.plan.levels)
-    if late > max(LATE_SECONDS, LATE_SHARE * gap):
-        sent = f"arrivals were sent up to {late:.2f} s late (p95)"
-        yield f"{sent}: this machine is too slow for the rate that was asked for"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.load.batch_means import Series, Share
-from comfyui_agent.lab.reports.comparison import ComparedRun
+from comfyui_agent.lab.reports.fields import Count, Flag, Number, OptionalText, Part
 from comfyui_agent.lab.reports.load import LoadReport, Row
 
 MOST_FAILED = 0.1
@@ -36,6 +36,20 @@ class Completion(NamedTuple):
 
     images: int
     gap: float
+
+
+class ComparedRun(Part):
+    name: str
+    started_at: OptionalText
+    workflow: OptionalText
+    mode: str
+    levels: list[Number]
+    jobs: Count
+    servers: list[OptionalText]
+    comfyui_version: list[str]
+    devices: list[str]
+    e3: OptionalText
+    partial: Flag
 
 
 class Side:

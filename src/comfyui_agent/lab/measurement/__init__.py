@@ -1,1 +1,1 @@
-"""Measured prompts, graphics cards, machines, and statistics of many values."""
+"""Measured prompts, and what they are measured with."""

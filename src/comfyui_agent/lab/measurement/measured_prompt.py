@@ -44,9 +44,7 @@ class MeasuredPrompt:
     is_unheard: bool = False
     """Whether the end was found by asking, not heard on the websocket."""
     moments: tuple[Moment, ...] = ()
-    """What was heard on the websocket, for a prompt that gave results."""
     failure: Failure | None = None
-    """Why it gave no results."""
 
 
 class Prompting:
@@ -65,10 +63,8 @@ class Prompting:
         return None if self._watch is None else self._watch.progress
 
     async def measure(self, timeout: float) -> MeasuredPrompt:
-        """Send it and follow it until its results are read. A failure is part of the result.
-
-        A prompt that takes too long is taken back. If this is cancelled, the caller must take it back.
-        """
+        """Send it and follow it until its results are read; a failure is part of the result. A prompt that takes too
+        long is taken back. If this is cancelled, the caller must take it back."""
         sent = MeasuredPrompt(self.prompt_id, time.monotonic())
         following = asyncio.create_task(self._follow(sent))
         try:  # before Python 3.12, `wait_for` swallows a cancellation that meets the end

@@ -12,7 +12,6 @@ from comfyui_agent.lab.reports.fields import as_number
 
 
 def chaos_page(report: ChaosReport, json_name: str = "") -> str:
-    """A chaos run as a page that needs nothing else."""
     target = as_number(report.environment.sla.get("recovery_seconds"))
     return render(
         "chaos.html",

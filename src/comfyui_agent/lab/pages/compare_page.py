@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from comfyui_agent.lab.load.comparison import Comparison, Judgement, Metric
 from comfyui_agent.lab.pages.figures import Interval, Lane, Lanes, Target
 from comfyui_agent.lab.pages.rendering import Mark, flattened, render
 from comfyui_agent.lab.quantities import DASH, change, points
-from comfyui_agent.lab.reports.comparison import Comparison, Judgement, Metric
 
 TONES = {Judgement.BETTER: "good", Judgement.WORSE: "bad"}
 DRAWN = {
@@ -25,7 +25,6 @@ FARTHEST_DRAWN = 3.0
 
 
 def compare_page(comparison: Comparison) -> str:
-    """A comparison as a page that needs nothing else."""
     verdicts = {metric.verdict for metric in comparison.metrics}
     tone = "bad" if Judgement.WORSE in verdicts else "good" if Judgement.BETTER in verdicts else "dim"
     return render(

@@ -1,7 +1,4 @@
-"""The figures of pages as data. `templates/figure.html` draws them.
-
-Places are percent of a figure's width and height, so one drawing fits screens, paper and phones.
-"""
+"""The figures of pages as data, drawn by `templates/figure.html`. Places are percent of a figure's width and height."""
 
 from __future__ import annotations
 
@@ -85,8 +82,6 @@ def _apart(low: float, high: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Target:
-    """A line at a value, with its name."""
-
     value: float
     text: str
     is_upright: bool = False

@@ -25,7 +25,6 @@ TONES = {TargetVerdict.MET: "good", TargetVerdict.MISSED: "bad", TargetVerdict.N
 
 
 def load_page(report: LoadReport, json_name: str = "") -> str:
-    """A load test as a page that needs nothing else."""
     summary, environment, rows = report.summary, report.environment, report.results
     latency, throughput, recovery = (
         as_number(environment.sla.get(key)) for key in ("p95_seconds", "images_per_minute", "recovery_seconds")

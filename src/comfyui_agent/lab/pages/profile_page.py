@@ -22,7 +22,6 @@ PARTS = {
 
 
 def profile_page(reports: Sequence[ProfileReport], json_names: Sequence[str] = ()) -> str:
-    """One or more profiles as one page that needs nothing else."""
     return render(
         "profile.html",
         reports=reports,
@@ -74,7 +73,6 @@ def _nodes(nodes: Sequence[NodeCost]) -> Lanes | None:
 
 
 def _runs(runs: Sequence[RunFigures]) -> Lanes | None:
-    """What each run was made of."""
     lanes, loads = [], []
     for number, run in enumerate(runs, start=1):
         values = [getattr(run, key) for key in PARTS]

@@ -1,7 +1,4 @@
-"""From a report to its page: the templates, and the filters that they use.
-
-A page needs no other file and runs no script. Its policy allows its own style and nothing else.
-"""
+"""From a report to its page. A page needs no other file and runs no script; its policy allows its own style alone."""
 
 from __future__ import annotations
 

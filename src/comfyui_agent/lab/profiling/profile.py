@@ -16,9 +16,8 @@ from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.fleet.nvml import MEGABYTE
-from comfyui_agent.lab.measurement.gpu import GpuTrace, rendering_device
+from comfyui_agent.lab.measurement.machine import GpuTrace, rendering_device, utc_text
 from comfyui_agent.lab.measurement.measured_prompt import MeasuredPrompt, Prompting, take_back
-from comfyui_agent.lab.measurement.moments import utc_text
 from comfyui_agent.lab.payloads import Payload, fitted, new_run_prefix
 from comfyui_agent.lab.profiling.runs import Kind, node_times
 from comfyui_agent.lab.reports.environment import GpuSample
@@ -39,8 +38,6 @@ class RunFailed(Exception):
 
 
 class Watcher(Protocol):
-    """Is called when a run begins and when it ends."""
-
     def began(self, name: str, kind: Kind, number: int, total: int) -> None: ...
 
     def ended(self, name: str, run: RunFigures) -> None: ...
@@ -67,12 +64,10 @@ class Profiling:
 
     @property
     def progress(self) -> Progress | None:
-        """How far the current run is."""
         return None if self._prompting is None else self._prompting.progress
 
     @property
     def warnings(self) -> list[str]:
-        """Why the numbers may not mean what they say."""
         cached = sum(run.cached for run in self.runs)
         return [*self._warnings, *([CACHED.format(count=cached, total=len(self.runs))] if cached else [])]
 
@@ -119,7 +114,7 @@ class Profiling:
         return None
 
     async def _run(self, kind: Kind, number: int) -> RunFigures:
-        await self._wait_for_socket()
+        await self.client.wait_for_websocket(SOCKET_SECONDS)
         sockets = self.client.websocket_connections
         graph = self.payload.varied(number, self._chance, self._prefix)
         started_at = utc_text()
@@ -150,10 +145,8 @@ class Profiling:
         )
 
     async def _render(self, graph: Graph) -> MeasuredPrompt:
-        """Send a prompt and follow it to its results. RunFailed if there are none.
-
-        If this ends early, the prompt is taken back from the server.
-        """
+        """Send a prompt and follow it to its results. RunFailed if there are none. Ended early, it takes the prompt
+        back."""
         prompting = self._prompting = Prompting(self.client, self.payload, graph)
         try:
             measured = await prompting.measure(self.timeout)
@@ -170,13 +163,6 @@ class Profiling:
         if held is not None or self.vram_total_mb is None:
             return held
         return await self._seen_after(ended)
-
-    async def _wait_for_socket(self) -> None:
-        until = time.monotonic() + SOCKET_SECONDS
-        while not self.client.websocket_is_open:
-            if time.monotonic() > until:
-                return
-            await asyncio.sleep(0.02)
 
     async def _note_other_work(self) -> None:
         """Warn if the server has work. Between runs it is not ours."""

@@ -57,10 +57,7 @@ def report_of(profile: Profiling, server: ServerFacts) -> ProfileReport:
 
 
 def fits_at_once(peak_mb: float | None, total_mb: float | None) -> FitsAtOnce:
-    """How many servers fit on one card, from what one held at most and what the card has.
-
-    ComfyUI renders one prompt at a time, so more at once means more servers, each with models of its own.
-    """
+    """How many servers fit on one card. ComfyUI renders one prompt at a time, so more at once means more servers."""
     if not peak_mb or not total_mb:
         return FitsAtOnce(count=None, sentence=UNKNOWN)
     count = max(1, int(total_mb // peak_mb))
@@ -142,10 +139,7 @@ def raw_lines(profile: Profiling) -> Iterator[dict[str, Any]]:
 
 
 def write_profile(folder: Path, profile: Profiling, report: ProfileReport) -> Path:
-    """The report as `NAME.json`, with all that it was made of beside it as `NAME.samples.ndjson`.
-
-    A name that is taken gets a number: `NAME_2`. Unwritable if that cannot be done.
-    """
+    """Write the report as `NAME.json`, and what it was made of as `NAME.samples.ndjson`. Unwritable if that fails."""
     stem = unused(folder, file_stem(profile.payload.name), (".json", ".samples.ndjson"))
     lines = (json.dumps(line, ensure_ascii=False) for line in raw_lines(profile))
     write_text(folder / f"{stem}.samples.ndjson", "".join(f"{line}\n" for line in lines))

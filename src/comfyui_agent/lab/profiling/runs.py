@@ -26,11 +26,8 @@ class Kind(TextEnum):
 
 
 def node_times(moments: Sequence[Moment], graph: Graph) -> list[NodeSeconds]:
-    """The seconds of each node that ran, in the order in which they began.
-
-    A node lasts until the next one begins or the prompt ends; without an end, until the last moment that was heard.
-    What a node expands into counts as the node itself. A node that begins several times is summed up.
-    """
+    """The seconds of each node that ran, in the order in which they began. A node lasts until the next one begins or
+    the prompt ends. What a node expands into counts as the node itself."""
     found: dict[str, NodeSeconds] = {}
     began: dict[str, float] = {}
     stepped: dict[str, float] = {}
@@ -68,10 +65,7 @@ def _owner(graph: Graph, node_id: str) -> str:
 
 
 def typical_steps(runs: Iterable[RunFigures]) -> dict[str, float]:
-    """The usual seconds of one step, by node: the median over all runs.
-
-    A node that takes a single step is known by its warm runs, where nothing is loaded before it.
-    """
+    """The median seconds of one step, by node. A single step is known by the warm runs, which load nothing."""
     gaps: dict[str, list[float]] = defaultdict(list)
     single: dict[str, list[float]] = defaultdict(list)
     for run in runs:
@@ -84,10 +78,8 @@ def typical_steps(runs: Iterable[RunFigures]) -> dict[str, float]:
 
 
 def split(run: RunFigures, graph: Graph, typical: Mapping[str, float]) -> None:
-    """Set the seconds of loading, of sampling and of the rest; None if nothing was heard on the websocket.
-
-    Loading is the time of loader nodes, and the time before a node's first step beyond one usual step.
-    """
+    """Set the seconds of loading, of sampling and of the rest; None if nothing was heard on the websocket. Loading is
+    the time of loader nodes, and the time before a node's first step beyond one usual step."""
     run.model_load_sec = run.sampling_sec = run.other_sec = None
     if not run.nodes:
         return

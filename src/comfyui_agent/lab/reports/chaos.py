@@ -12,8 +12,6 @@ from comfyui_agent.lab.reports.fields import Count, Flag, Number, OptionalText, 
 
 
 class Check(Part):
-    """One thing that was expected, and what was seen."""
-
     what: Text = ""
     expected: Text = ""
     seen: Text = ""
@@ -30,8 +28,6 @@ class Stage(Part):
 
 
 class PageCounts(Part):
-    """How many pages a scenario queued, and how they ended."""
-
     total: Count = 0
     done: Count = 0
     failed: Count = 0
@@ -64,8 +60,6 @@ class ChaosSummary(Part):
 
 
 class ChaosReport(Part):
-    """Scenarios that were run one after another."""
-
     kind: ClassVar[ReportKind] = ReportKind.CHAOS
 
     path: Path = Field(default=Path("chaos.json"), exclude=True)

@@ -19,7 +19,6 @@ class ReportKind(TextEnum):
 
     @property
     def label(self) -> str:
-        """The kind as the web page names it."""
         return {ReportKind.LOAD: "Load test", ReportKind.CHAOS: "Chaos", ReportKind.PROFILE: "Profile"}[self]
 
 
@@ -43,8 +42,6 @@ class ServerFacts(Part):
 
 
 class WorkflowFacts(Part):
-    """The name and the hash of what was rendered."""
-
     name: OptionalText = None
     sha256: OptionalText = None
     nodes: Count = 0
@@ -61,8 +58,6 @@ class GpuSample(Part):
 
 
 class Environment(Part):
-    """Where and how something was measured."""
-
     kind: OptionalText = None
     e3: OptionalText = None
     started_at: OptionalText = None

@@ -1,7 +1,5 @@
-"""Parts of reports, and the types of their fields.
-
-Reports may be old, or written by another program. A value of the wrong type reads as unknown; it is not an error.
-"""
+"""Parts of reports, and the types of their fields. Reports may be old, or written by another program: a value of the
+wrong type reads as unknown."""
 
 from __future__ import annotations
 

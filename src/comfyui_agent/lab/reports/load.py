@@ -113,8 +113,6 @@ class KneeFacts(Part):
 
 
 class LoadSummary(Part):
-    """The figures of a load test, and the verdict on each target."""
-
     total_jobs: Count
     completed: Count = 0
     failed: Count = 0
@@ -161,8 +159,6 @@ class LoadSummary(Part):
 
 
 class LoadReport(Part):
-    """A load test."""
-
     kind: ClassVar[ReportKind] = ReportKind.LOAD
 
     path: Path = Field(default=Path("load.json"), exclude=True)

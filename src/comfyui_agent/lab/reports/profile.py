@@ -49,7 +49,6 @@ class NodeSeconds(Part):
     first_step_sec: Milliseconds = None
     steps: Count = 0
     step_gaps: list[float] = Field(default_factory=list, exclude=True)
-    """Seconds from each step to the next."""
 
 
 class RunFigures(Part):

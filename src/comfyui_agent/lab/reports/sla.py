@@ -96,10 +96,8 @@ class Finding(Part):
         few: str = "",
         jobs_needed: int = 0,
     ) -> Finding:
-        """Hold a figure against its target. A miss counts always.
-
-        That the target is met counts only for a whole run with enough jobs; `few` says that there were too few.
-        """
+        """Hold a figure against its target. A miss counts always. That the target is met counts only for a whole run
+        with enough jobs; `few` says that there were too few."""
         wanted = target.wanted(targets)
         if (measured < wanted - SLACK) if target.is_floor else (measured > wanted + SLACK):
             return cls.on(target, targets, measured, TargetVerdict.MISSED, f"{seen}.")

@@ -26,11 +26,8 @@ SCENARIO, OPEN, BOOKS = "scenario", "open", "books"
 
 @dataclass(eq=False)
 class Level:
-    """One level, judged by the targets. Answers from the cache are counted, and left out of all figures.
-
-    `where` is such as `at 4 prompts at once`; empty for a run with one level. `unfinished` is the number of prompts
-    that were taken back when the run was stopped in this level; None if the level came to its end.
-    """
+    """One level, judged by the targets, without answers from the cache. `where` names it if there are several.
+    `unfinished` counts prompts taken back when the run was stopped in it; None if it came to its end."""
 
     targets: Sla
     rows: Sequence[Row]
@@ -164,11 +161,8 @@ def levels_of(report: LoadReport, targets: Sla) -> list[Level]:
 
 
 def judge_load(report: LoadReport, targets: Sla) -> list[Finding]:
-    """The targets that a load test can judge; none if something was broken on purpose meanwhile.
-
-    A ramp presses until something gives way, so it is judged at one level: of those that keep latency and errors and
-    come near the highest throughput, the one with the most prompts; if none does, the lowest.
-    """
+    """The targets that a load test can judge. A ramp is judged at one level: of those that keep latency and errors and
+    come near the highest throughput, the one with the most prompts; if none does, the lowest."""
     mode = report.summary.mode
     if mode == SCENARIO:
         return []
@@ -199,10 +193,7 @@ def _most_telling(levels: Sequence[Level]) -> Level:
 
 
 def _concurrency(levels: list[Level], targets: Sla, *, is_serial: bool) -> Finding:
-    """The most books at once that keep latency and errors, below the first number that did not.
-
-    Books whose pages come one after another can miss the target, but not meet it.
-    """
+    """The most books at once that keep latency and errors. Pages one after another can miss the target, not meet it."""
 
     def finding(measured: float | None, verdict: TargetVerdict, sentence: str) -> Finding:
         return Finding.on(Target.CONCURRENCY, targets, measured, verdict, sentence)

@@ -35,18 +35,13 @@ NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 @dataclass(frozen=True)
 class Evidence:
-    """A report, and the metrics logs of its time."""
-
     report: LoadReport | ChaosReport
     logs: tuple[Path, ...]
 
 
 def gather(named: Sequence[Path], log: Path | None, root: Path) -> list[Evidence]:
-    """The reports, also those of folders, each once. BadReport if one cannot be read.
-
-    A log that is named counts for all of them. Without one, the logs beside a report are taken, else the log that
-    the report names, relative to the workspace.
-    """
+    """The reports, also those of folders, each once, with the log that was named, else the logs beside them, else the
+    log that they name. BadReport if one cannot be read."""
     if log is not None and not log.is_file():
         raise BadReport(f"there is no log {log}")
     paths: dict[Path, Path] = {}
@@ -87,7 +82,6 @@ class Review:
 
     @property
     def sentence(self) -> str:
-        """The whole in one sentence."""
         if self.verdict is TargetVerdict.MET:
             return f"All {len(self.findings)} targets are met."
         open_targets = self._named(TargetVerdict.NOT_MEASURED)
@@ -179,10 +173,7 @@ def _notes_on(report: LoadReport | ChaosReport, targets: Sla) -> list[str]:
 
 
 def judge_recovery(report: LoadReport | ChaosReport, targets: Sla) -> Finding | None:
-    """The longest time from a fault to work that goes on as before; None if no fault was made.
-
-    A service that never came back has missed the target.
-    """
+    """The longest time from a fault to work that goes on; None if no fault was made. No recovery is a miss."""
     scenarios = _scenarios(report)
     if not scenarios:
         return None
@@ -222,10 +213,7 @@ def _name(scenario: ScenarioResult) -> str:
 
 
 def as_junit(review: Review, *, strict: bool) -> str:
-    """What CI systems read: one test case a target. A missed one fails.
-
-    One that was not measured is skipped; with `strict` it fails.
-    """
+    """What CI systems read: a test case a target. A missed one fails; with `strict`, one not measured fails too."""
     loader = PackageLoader("comfyui_agent.lab.sla")
     templates = Environment(
         loader=loader, autoescape=True, trim_blocks=True, keep_trailing_newline=True, finalize=_clean

@@ -1,7 +1,4 @@
-"""The grid of a batch: a picture for each page by its axes, or one contact sheet. Runs on Python 3.9.
-
-This module needs Pillow. The pack imports it when it makes a grid.
-"""
+"""The grid of a batch: pages by its axes, or one contact sheet. Needs Pillow. Runs on Python 3.9."""
 
 from __future__ import annotations
 
@@ -76,11 +73,8 @@ def _member(batch: BatchState, index: int, source: str, host: ComfyUI) -> Member
 def lay_out_grid(
     combinations: Combinations, members: Sequence[Member], options: GridOptions, title: str, subtitle: str
 ) -> BatchGrid:
-    """Lay a batch out by its axes if it is a matrix of two or more that vary, else as a contact sheet.
-
-    Unknown names of axes give a warning. More than MOST_PAGES pages, or pages that are too large, give a contact sheet
-    and a warning; NoGrid if that is too large as well.
-    """
+    """Lay a batch out by its axes if it is a matrix of two or more that vary, else as a contact sheet. What cannot be
+    followed gives a warning; NoGrid if the sheet is too large as well."""
     warnings: list[str] = []
     cell_pixels = max(LEAST_CELL, options.cell_pixels) if options.cell_pixels > 0 else None
     total = len(combinations)

@@ -59,7 +59,6 @@ class BatchState:
     reporters: frozenset[str] = frozenset()
     """Nodes that report pictures. A member has its result when all of them have reported."""
     pictures: dict[int, dict[str, list[Any]]] = field(default_factory=dict)
-    """What each node reported."""
     seen_running: set[int] = field(default_factory=set)
     seen_ended: set[int] = field(default_factory=set)
     removed: set[int] = field(default_factory=set)
@@ -75,7 +74,6 @@ class BatchState:
     reason: str = ""
     client_id: str | None = None
     grid_options: dict[str, GridOptions] = field(default_factory=dict)
-    """By grid node."""
     sources: dict[str, str] = field(default_factory=dict)
     """Grid node → the node whose pictures it shows."""
     grids: dict[str, Sequence[ImageFile]] = field(default_factory=dict)
@@ -83,13 +81,11 @@ class BatchState:
     claimed: set[str] = field(default_factory=set)
     """Grid nodes whose grid is being made, or was made."""
     notified: dict[str, Any] = field(default_factory=dict)
-    """The summary that pages got last."""
     queueing: threading.Lock = field(default_factory=threading.Lock)
     """Held while a member is put into the queue, and while the batch is marked as cancelled."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether every member has ended."""
         return len(self.results) + len(self.failed) >= self.total
 
     @property

@@ -1,7 +1,4 @@
-"""Which values go together. Runs on Python 3.9.
-
-The functions take the values of each parameter, or parameters that have them as `parsed_values`.
-"""
+"""Which values go together, given as lists or as parameters with `parsed_values`. Runs on Python 3.9."""
 
 from __future__ import annotations
 

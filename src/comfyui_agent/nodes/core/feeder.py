@@ -34,8 +34,6 @@ MOST_ERRORS = 20
 
 @dataclass
 class Feeding:
-    """A batch on its way into the queue."""
-
     batch: BatchState
     plan: Plan
     request: dict[str, Any]
@@ -43,7 +41,6 @@ class Feeding:
     begun: float = field(default_factory=time.monotonic)
     first_check: PromptCheck | None = None
     is_taken: bool = False
-    """Whether ComfyUI has the first member."""
     has_grid_thread: bool = False
     """Whether a thread makes the grids that no member made. Other batches must not wait for them."""
     removed: set[int] = field(default_factory=set)

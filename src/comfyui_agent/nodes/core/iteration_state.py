@@ -56,10 +56,7 @@ class IterationStateManager:
         return _instance
 
     def handle_prompt(self, json_data: Any) -> Any:
-        """ComfyUI's hook. A request with an iterator gets the first combination; any other stays as it is.
-
-        Another thread queues the other combinations when ComfyUI has taken the first.
-        """
+        """ComfyUI's hook. A request with an iterator gets the first combination; another thread queues the others."""
         client_id = json_data.get("client_id") if isinstance(json_data, dict) else None
 
         def warn(message: str) -> None:
@@ -109,10 +106,8 @@ class IterationStateManager:
         LOG.info("Batch %s: %d members", batch.batch_id, batch.total)
 
     def register_result(self, batch_id: str, index: int, images: Any, metadata: Any) -> bool:
-        """Record the files of a member. True once in a batch: for the last member that was missing.
-
-        The same index again counts once, and its new files are added. A batch that has ended takes no results.
-        """
+        """Record the files of a member. True once in a batch: for the last member that was missing. The same index
+        again counts once, and its new files are added."""
         files = files_in(images)
         with self._lock:
             batch = self._open(batch_id, index)
@@ -266,7 +261,6 @@ class IterationStateManager:
         return done
 
     def summaries(self) -> list[dict[str, Any]]:
-        """Every known batch, the newest first."""
         with self._lock:
             known = [*self._active_batches.values(), *self._ended.values()]
             return sorted((batch.summary() for batch in known), key=lambda each: each["created_at"], reverse=True)

@@ -36,10 +36,8 @@ class NoSuchFile(BadValues, FileNotFoundError):
 
 
 def parse(raw: Any, type: str, folder: Path | None = None, kind: Kind | None = None) -> list[Any]:
-    """The values of a text, converted to a type: at least one, at most MOST_MEMBERS. ValueError if that fails.
-
-    A file must be in `folder`, if one is given. `kind` is the meaning of AUTO, if it is known.
-    """
+    """The values of a text, converted to a type: at least one, at most MOST_MEMBERS. ValueError if that fails. A file
+    must be in `folder`, if one is given. `kind` is the meaning of AUTO, if it is known."""
     wanted = str(type).strip().upper()
     if wanted not in KINDS:
         raise BadValues(f"{type!r:.60} is no type: use {', '.join(TYPES)}")

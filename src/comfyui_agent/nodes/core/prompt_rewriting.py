@@ -56,7 +56,6 @@ class Plan:
     targets: Mapping[str, Target]
     """By the name of the axis."""
     grid_options: Mapping[str, GridOptions] = field(default_factory=dict)
-    """By grid node."""
     waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Grid node → nodes that save and that it does not depend on already."""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -95,11 +94,8 @@ def plan_of(
     folder: Callable[[], Path | None],
     warn: Callable[[str], None],
 ) -> Plan | None:
-    """The batch that a request asks for; None if it asks for none.
-
-    `declares` says whether a node class has an input, `folder` where files with values are. A bad parameter is left
-    out with a warning.
-    """
+    """The batch that a request asks for; None if it asks for none. A bad parameter is left out with a warning.
+    `declares` says whether a node class has an input, `folder` where files with values are."""
     prompt = document.get("prompt") if isinstance(document, Mapping) else None
     if not isinstance(prompt, Mapping):
         return None

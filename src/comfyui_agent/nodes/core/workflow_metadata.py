@@ -1,8 +1,5 @@
-"""Writing a member's values into the workflow in its files, so that ComfyUI can load it again. Runs on Python 3.9.
-
-The workflow is in the editor's format, where the values of a node are a list without names. A value is changed only if
-the list has the value of the prompt at the position that the node's inputs give. Otherwise it stays as it is.
-"""
+"""Writing a member's values into the workflow in its files, so that ComfyUI can load it again. Runs on Python 3.9. The
+editor's format lists values without names: one is changed only where the list has the value of the prompt."""
 
 from __future__ import annotations
 

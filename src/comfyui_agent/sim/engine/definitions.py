@@ -43,8 +43,6 @@ class InputSpec:
 
 
 class NodeDefinition:
-    """One node class, as `/object_info` describes it."""
-
     def __init__(self, name: str, info: Json) -> None:
         self.name = name
         self.info = info
@@ -55,10 +53,7 @@ class NodeDefinition:
         """Whether render time is spent here: the node makes a latent in steps."""
 
     def inputs_for(self, given: Any) -> dict[str, InputSpec]:
-        """The inputs, with those that depend on a prompt written out, as in `images.image0` and `resize_type.width`.
-
-        A list grows with the prompt, and a choice brings inputs of its own.
-        """
+        """The inputs, with those that depend on a prompt written out, as in `images.image0` and `resize_type.width`."""
         if not isinstance(given, dict):
             return self.inputs
         written_out: dict[str, InputSpec] = {}

@@ -94,7 +94,6 @@ class OutputCache:
             del self._entries[next(iter(self._entries))]
 
     def values(self) -> Iterator[Any]:
-        """Everything that is kept."""
         return (value for entry in self._entries.values() for value in entry.values)
 
     def drop(self) -> None:
@@ -102,10 +101,8 @@ class OutputCache:
 
 
 def cache_keys(prompt: Json, fingerprint: Callable[[str], Any]) -> dict[str, str]:
-    """A key for each node, made of class, fingerprint and literals of the node and of all its ancestors.
-
-    Node ids and titles do not count.
-    """
+    """A key for each node, made of class, fingerprint and literals of the node and its ancestors, not of ids and
+    titles."""
     return {node_id: _key(prompt, node_id, fingerprint) for node_id in prompt}
 
 

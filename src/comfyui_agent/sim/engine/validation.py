@@ -46,19 +46,11 @@ class Validator:
 
     def check(self, targets: Any) -> ValidationResult:
         roots = []
-        prompt = self.prompt
-        for node_id in prompt:
-            if "class_type" not in prompt[node_id]:
-                message = "Cannot execute because a node is missing the class_type property."
-                return self._reject_node(node_id, prompt[node_id], message)
-            class_type = prompt[node_id]["class_type"]
-            definition = self.definitions.get(class_type)
+        for node_id in self.prompt:  # an empty list or text is an empty prompt
+            node = self.prompt[node_id]
+            definition = self.definitions.get(node["class_type"]) if "class_type" in node else None
             if definition is None:
-                message = f"Cannot execute because node {class_type} does not exist."
-                if self.dialect.missing_node_type_error:
-                    title = prompt[node_id].get("_meta", {}).get("title", class_type)
-                    message = f"Node '{title}' not found. The custom node may not be installed."
-                return self._reject_node(node_id, prompt[node_id], message)
+                return self._reject_node(node_id, node)
             if definition.is_output and (targets is None or node_id in targets):
                 roots.append(node_id)
         if not roots:
@@ -86,12 +78,17 @@ class Validator:
         error = _problem("prompt_outputs_failed_validation", "Prompt outputs failed validation", details)
         return ValidationResult(error, [], node_errors)
 
-    def _reject_node(self, node_id: str, node: Json, message: str) -> ValidationResult:
+    def _reject_node(self, node_id: str, node: Json) -> ValidationResult:
+        class_type, message = None, "Cannot execute because a node is missing the class_type property."
+        if "class_type" in node:
+            class_type = node["class_type"]
+            message = f"Cannot execute because node {class_type} does not exist."
         kind, extra = "invalid_prompt", {}
         if self.dialect.missing_node_type_error:
-            class_type = node.get("class_type")
             title = node.get("_meta", {}).get("title", class_type)
             kind, extra = "missing_node_type", {"node_id": node_id, "class_type": class_type, "node_title": title}
+            if "class_type" in node:
+                message = f"Node '{title}' not found. The custom node may not be installed."
         return ValidationResult(_problem(kind, message, f"Node ID '#{node_id}'", **extra), [], {})
 
     def _root(self, node_id: str) -> _Finding:

@@ -24,8 +24,6 @@ NEVER_SHOWN = ("text/html", "text/html-sandboxed", "application/xhtml+xml", "tex
 
 
 class FileRoutes:
-    """`/view`, `/upload/image`, `/upload/mask`."""
-
     def __init__(self, folders: Folders) -> None:
         self._folders = folders
 

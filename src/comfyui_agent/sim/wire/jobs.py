@@ -37,7 +37,8 @@ class JobRoutes:
         jobs = [job for job in jobs if job["status"] in states]
         if workflow_id := query.get("workflow_id"):
             jobs = [job for job in jobs if job.get("workflow_id") == workflow_id]
-        jobs.sort(key=_duration if sort_by == "execution_duration" else _created, reverse=order == "desc")
+        key = _duration if sort_by == "execution_duration" else lambda job: job.get("create_time", 0)
+        jobs.sort(key=key, reverse=order == "desc")
         page = jobs[offset:] if limit is None else jobs[offset : offset + limit]
         has_more = offset + len(page) < len(jobs)
         pagination = {"offset": offset, "limit": limit, "total": len(jobs), "has_more": has_more}
@@ -128,10 +129,6 @@ def _summary(outputs: Json) -> tuple[int, Json | None]:
     ]
     saved = [item for item in candidates if item.get("type") == "output"]
     return len(items), next(iter(saved or candidates), None)
-
-
-def _created(job: Json) -> Any:
-    return job.get("create_time", 0)
 
 
 def _duration(job: Json) -> Any:

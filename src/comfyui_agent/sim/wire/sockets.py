@@ -31,8 +31,7 @@ JPEG = 1
 
 class Sockets:
     """All open sockets, by client id. As in the real server, one task sends everything, so that a client that stops
-    reading holds up the others. A second socket of one id replaces the first, whose end then removes the second.
-    """
+    reading holds up the others, and a second socket of one id replaces the first."""
 
     def __init__(self) -> None:
         self._sockets: dict[str, web.WebSocketResponse] = {}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from comfyui_agent.lab.chaos.bad_servers import lossy
 from comfyui_agent.lab.chaos.findings import Skipped
-from comfyui_agent.lab.chaos.netem import lossy
 
 
 class FakeTc:

@@ -15,7 +15,7 @@ from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.load.document import build_report
 from comfyui_agent.lab.load.measurement import LevelRun, LoadRun
 from comfyui_agent.lab.load.plan import LoadPlan, Mode
-from comfyui_agent.lab.measurement.moments import RunClock
+from comfyui_agent.lab.measurement.machine import RunClock
 from comfyui_agent.lab.pages.load_page import load_page
 from comfyui_agent.lab.payloads import Payload
 from comfyui_agent.lab.reports.environment import ReportKind, ServerFacts

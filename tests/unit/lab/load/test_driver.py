@@ -15,7 +15,7 @@ from comfyui_agent.lab.load import driver
 from comfyui_agent.lab.load.driver import Countdown, Driver
 from comfyui_agent.lab.load.plan import LoadPlan, Mode
 from comfyui_agent.lab.load.prompt_runner import Rendering, Target
-from comfyui_agent.lab.measurement.moments import RunClock
+from comfyui_agent.lab.measurement.machine import RunClock
 from comfyui_agent.lab.payloads import Payload
 from comfyui_agent.lab.reports.load import Row, RowStatus
 

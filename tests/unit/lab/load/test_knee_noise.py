@@ -12,7 +12,7 @@ from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.load.document import Step, build_report, find_knee
 from comfyui_agent.lab.load.measurement import LevelRun, LoadRun, short_figures
 from comfyui_agent.lab.load.plan import LoadPlan, Mode
-from comfyui_agent.lab.measurement.moments import RunClock
+from comfyui_agent.lab.measurement.machine import RunClock
 from comfyui_agent.lab.payloads import Payload
 from comfyui_agent.lab.reports.environment import ServerFacts
 from comfyui_agent.lab.reports.load import Row, RowStatus

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from comfyui_agent.lab.measurement.moments import RunClock
+from comfyui_agent.lab.measurement.machine import RunClock
 from comfyui_agent.lab.reports.load import Row, RowStatus
 
 

@@ -16,7 +16,7 @@ import pytest
 from comfyui_agent.comfy.address import ServerAddress
 from comfyui_agent.comfy.answers import Device, SystemStats
 from comfyui_agent.comfy.errors import Unreachable
-from comfyui_agent.lab.measurement.gpu import GpuTrace, driver_version, is_local
+from comfyui_agent.lab.measurement.machine import GpuTrace, driver_version, is_local
 
 MB = 1024 * 1024
 RTX = "NVIDIA GeForce RTX 5060 Ti"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html.parser import HTMLParser
 from typing import Any
 
+from comfyui_agent.lab.load.comparison import Comparison
 from comfyui_agent.lab.pages import chaos_page as chaos
 from comfyui_agent.lab.pages import compare_page as compare
 from comfyui_agent.lab.pages import load_page as load
@@ -14,7 +15,6 @@ from comfyui_agent.lab.pages import profile_page as profile
 from comfyui_agent.lab.pages.figures import Lanes, Plot
 from comfyui_agent.lab.pages.rendering import templates
 from comfyui_agent.lab.reports.chaos import ChaosReport
-from comfyui_agent.lab.reports.comparison import Comparison
 from comfyui_agent.lab.reports.load import LoadReport
 from comfyui_agent.lab.reports.profile import ProfileReport
 

@@ -13,8 +13,7 @@ import pytest
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.reports.load import LoadReport
 from comfyui_agent.lab.reports.sla import Finding, TargetVerdict
-from comfyui_agent.lab.sla.logs import End, ends_of
-from comfyui_agent.lab.sla.spikes import find_spikes, is_spike, judge_spikes
+from comfyui_agent.lab.sla.spikes import End, ends_of, find_spikes, is_spike, judge_spikes
 
 BUDGET = 0.02
 
