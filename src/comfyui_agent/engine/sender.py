@@ -19,11 +19,12 @@ from comfyui_agent.comfy.errors import (
 )
 from comfyui_agent.comfy.watch import Watch
 from comfyui_agent.domain.failures import Failure, FailureClass
-from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.sent_prompt import filled_in
 from comfyui_agent.domain.texts import json_text
-from comfyui_agent.engine.prompt_builder import BuiltPrompt, NotBuildable
+from comfyui_agent.engine.prompt_builder import BuiltPrompt, NotBuildable, PromptBuilder
 from comfyui_agent.engine.recorder import Recorder
+from comfyui_agent.engine.server_inputs import ServerInputs
+from comfyui_agent.fleet.fleet import Fleet
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased
@@ -34,28 +35,6 @@ TICK = 0.5
 LARGEST_SENT = 64 * 1024
 WITH_PREVIEWS = {"preview_method": "auto"}
 """Asks the server for pictures of unfinished work, however it was started; older ones ignore it."""
-
-
-class Probing(Protocol):
-    """What sending needs of the fleet."""
-
-    def probe_now(self, server: FleetServer) -> None: ...
-
-    def mark_down(self, server: FleetServer, reason: str) -> None: ...
-
-
-class Builder(Protocol):
-    async def prepare(self, leased: Leased) -> BuiltPrompt: ...
-
-
-class Inputs(Protocol):
-    """What sending needs of the server's inputs."""
-
-    async def fit(self, graph: Graph, pictures: str | None, server: FleetServer) -> Graph: ...
-
-    def forget(self, server: str) -> None: ...
-
-    async def remedy(self, server: FleetServer, class_type: str, name: str, value: str) -> str: ...
 
 
 class SendingRun(Protocol):
@@ -76,9 +55,9 @@ class Sender:
     """Sends prompts. A post is never repeated: one whose answer was lost is taken over by its id."""
 
     recorder: Recorder
-    fleet: Probing
-    builder: Builder
-    inputs: Inputs
+    fleet: Fleet
+    builder: PromptBuilder
+    inputs: ServerInputs
     clock: Clock
     wants_previews: Callable[[], bool]
     """Asked at the moment of sending."""
