@@ -89,9 +89,12 @@ class Leases:
         """While the database is away, leases run out here before they run out there."""
         while True:
             await self.clock.sleep(self.seconds / 20)
-            for key, held in list(self._held.items()):
-                if self.clock.now() >= held.proved_until:
-                    self._lose(key, "the database could not be asked in time")
+            self._drop_unproved()
+
+    def _drop_unproved(self) -> None:
+        for key, held in list(self._held.items()):
+            if self.clock.now() >= held.proved_until:
+                self._lose(key, "the database could not be asked in time")
 
     async def _renew(self) -> None:
         asked_at = self.clock.now()

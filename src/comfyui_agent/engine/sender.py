@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.errors import (
@@ -29,25 +29,15 @@ from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased
 
+if TYPE_CHECKING:  # a run has a sender
+    from comfyui_agent.engine.run import Run
+
 log = logging.getLogger(__name__)
 
 TICK = 0.5
 LARGEST_SENT = 64 * 1024
 WITH_PREVIEWS = {"preview_method": "auto"}
 """Asks the server for pictures of unfinished work, however it was started; older ones ignore it."""
-
-
-class SendingRun(Protocol):
-    """What sending needs of a run."""
-
-    leased: Leased
-    """Knows what was filled in for the server once that is known, whatever becomes of the post."""
-
-    @property
-    def server(self) -> FleetServer: ...
-
-    def is_given_up(self) -> bool:
-        """Whether an answer of the server is not worth waiting for."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +52,7 @@ class Sender:
     wants_previews: Callable[[], bool]
     """Asked at the moment of sending."""
 
-    async def begin(self, run: SendingRun) -> Watch | None:
+    async def begin(self, run: Run) -> Watch | None:
         """Send the prompt of a run, or take over one that was sent. None: nothing was sent, and that is recorded."""
         leased, client = run.leased, run.server.client
         try:
@@ -76,7 +66,7 @@ class Sender:
             return client.take_over(leased.prompt_id, built.graph, built.expected)
         return await self._send(run, built)
 
-    async def _send(self, run: SendingRun, built: BuiltPrompt) -> Watch | None:
+    async def _send(self, run: Run, built: BuiltPrompt) -> Watch | None:
         """Post the prompt and watch it. None: nothing reached the server, and the job waits again."""
         server, prompt_id = run.server, run.leased.prompt_id
         if server.out_of_work is not None:  # since the lease
@@ -108,7 +98,7 @@ class Sender:
             failure = replace(failure, message=failure.message + remedy)
         return failure
 
-    async def _fit_and_post(self, run: SendingRun, built: BuiltPrompt) -> Watch:
+    async def _fit_and_post(self, run: Run, built: BuiltPrompt) -> Watch:
         """Send the prompt with its inputs. A server that has lost the job's input files is given them again."""
         try:
             return await self._post(run, await self._fit(run, built))
@@ -118,14 +108,14 @@ class Sender:
                 raise
         return await self._post(run, await self._fit(run, built))
 
-    async def _fit(self, run: SendingRun, built: BuiltPrompt) -> BuiltPrompt:
+    async def _fit(self, run: Run, built: BuiltPrompt) -> BuiltPrompt:
         graph = await self.inputs.fit(built.graph, run.leased.pictures, run.server)
         sent = json_text(filled_in(built.plain, graph))
         if len(sent) <= LARGEST_SENT:
             run.leased = replace(run.leased, lease=replace(run.leased.lease, sent=sent))
         return replace(built, graph=graph)
 
-    async def _post(self, run: SendingRun, built: BuiltPrompt) -> Watch:
+    async def _post(self, run: Run, built: BuiltPrompt) -> Watch:
         """A server that takes the post and does not answer is waited for until it is given up."""
         posting = asyncio.create_task(self._post_in_turn(run.leased, run.server, built))
         try:

@@ -58,7 +58,11 @@ async def known_servers(store: Store, workspace: Workspace) -> list[str]:
 
 async def look_at_servers(store: Store, workspace: Workspace) -> list[ServerReport]:
     """Every configured server, as it answers now, with what the database knows about it."""
-    reports = await asyncio.gather(*(look_at(url) for url in server_urls(workspace)))
+    return await judge_reports(store, await asyncio.gather(*(look_at(url) for url in server_urls(workspace))))
+
+
+async def judge_reports(store: Store, reports: Sequence[ServerReport]) -> list[ServerReport]:
+    """Reports with what the database knows about their servers."""
     states = {each.server: each.state for each in await store.run(ops.servers_out_of_work)}
     stuck = await store.run(ops.stuck_prompts)
     return [report.judged(states, stuck) for report in reports]
