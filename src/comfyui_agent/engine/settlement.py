@@ -43,7 +43,7 @@ class Settlement:
     remove_files: Callable[[Sequence[str]], Awaitable[None]]
     """Removes files that are nobody's any more."""
     report_lost_context: Callable[[str, str], bool] = lambda *_: False
-    """Told of an exception at a server. True if that has lost its card and is restarted."""
+    """Called with an exception at a server. True if that has lost its card and is restarted."""
 
     async def settle(
         self, leased: Leased, server: FleetServer, failure: Failure, *, was_running: bool, is_left: bool

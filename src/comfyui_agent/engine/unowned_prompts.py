@@ -24,7 +24,7 @@ CANCEL_AGAIN_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Stopping:
-    """A prompt that was told to stop and has not yet."""
+    """A prompt that was cancelled and has not stopped yet."""
 
     server: str
     since: float
