@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from typing import Protocol
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.config.settings import Settings
@@ -11,7 +12,6 @@ from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.retry_policy import RetryPolicy
 from comfyui_agent.engine.needs_lookup import NeedsLookup
 from comfyui_agent.engine.runs import Runs, Signals
-from comfyui_agent.fleet.fleet import Fleet
 from comfyui_agent.fleet.routing import Routing, ServerRoute
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
@@ -22,12 +22,20 @@ from comfyui_agent.store.records import Window
 BUSY_SECONDS = 0.05
 
 
+class ReadyServers(Protocol):
+    """What handing out work needs of the fleet."""
+
+    def ready(self) -> list[FleetServer]: ...
+
+    def is_alternative_to(self, server: FleetServer) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Dispatcher:
     """Leases jobs for servers with room, and starts their runs."""
 
     store: OperationRunner
-    fleet: Fleet
+    fleet: ReadyServers
     runs: Runs
     signals: Signals
     clock: Clock

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.cancellation import Cancellation
@@ -14,16 +15,13 @@ from comfyui_agent.comfy.downloads import remove_leftovers
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.kinds import FOLDERS
-from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.live_files import remove_stale
 from comfyui_agent.engine.result_names import stem_of
-from comfyui_agent.engine.runs import Runs
-from comfyui_agent.fleet.fleet import Fleet
 from comfyui_agent.fleet.server import FleetServer, Health
 from comfyui_agent.pools import PUBLISHING
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.liveness import bury_dead
 from comfyui_agent.store.operation import OperationRunner
 from comfyui_agent.store.records import Leased, OpenAttempt
@@ -43,6 +41,36 @@ TAKEN_BACK: Mapping[Cancellation, str] = {
 }
 
 
+class KnownServers(Protocol):
+    """What recovery needs of the fleet."""
+
+    @property
+    def servers(self) -> Mapping[str, FleetServer]: ...
+
+    def get(self, name: str) -> Awaitable[FleetServer]: ...
+
+
+class HeldLeases(Protocol):
+    seconds: float
+
+    def holds(self, job_id: JobId, fence: int) -> bool: ...
+
+
+class StartedRuns(Protocol):
+    def has(self, prompt_id: str) -> bool: ...
+
+    async def start(self, leased: Leased, asked_at: float) -> None: ...
+
+
+class Identity(Protocol):
+    """By what the database knows this agent, and the lock files of dead ones."""
+
+    worker: str
+    host: str
+
+    def sweep(self) -> Iterable[str]: ...
+
+
 @dataclass
 class Recovery:
     """Goes through the runs without an outcome, again and again. Those that nobody cares for become ours.
@@ -52,10 +80,10 @@ class Recovery:
 
     store: OperationRunner
     workspace: Workspace
-    lock: AgentLock
-    fleet: Fleet
-    leases: Leases
-    runs: Runs
+    lock: Identity
+    fleet: KnownServers
+    leases: HeldLeases
+    runs: StartedRuns
     clock: Clock
     remove_files: Callable[[Sequence[str]], Awaitable[None]]
     """Removes results that are nobody's any more."""

@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from typing_extensions import assert_never
 
@@ -33,7 +34,6 @@ from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.sender import Sender
 from comfyui_agent.engine.server_inputs import Unfit
 from comfyui_agent.engine.settlement import Settlement
-from comfyui_agent.fleet.fleet import Fleet
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import FileTaken, LeaseLost, StoreError
@@ -49,11 +49,21 @@ JUST_BEGUN = 0.001
 """Seconds of execution of a prompt that nobody saw run, and that must have."""
 
 
+class RunFleet(Protocol):
+    """What a run needs of the fleet."""
+
+    def is_alternative_to(self, server: FleetServer) -> bool: ...
+
+    def set_aside(self, server: FleetServer, prompt_id: str, reason: str) -> None: ...
+
+    def probe_now(self, server: FleetServer) -> None: ...
+
+
 @dataclass(frozen=True)
 class RunParts:
     """What all runs of an agent share."""
 
-    fleet: Fleet
+    fleet: RunFleet
     sender: Sender
     collector: Collector
     settlement: Settlement

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.run import Run
-from comfyui_agent.fleet.fleet import Fleet
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store.errors import DatabaseUnusable
 from comfyui_agent.store.records import Leased
@@ -32,11 +32,17 @@ class Signals:
     """Something changed from outside: leases, leftovers and server states are looked at again."""
 
 
+class Servers(Protocol):
+    """What starting a run needs of the fleet."""
+
+    def get(self, name: str) -> Awaitable[FleetServer]: ...
+
+
 @dataclass
 class Runs:
     """Every run at work. `fatal` is set when the database can never be used again."""
 
-    fleet: Fleet
+    fleet: Servers
     leases: Leases
     signals: Signals
     clock: Clock

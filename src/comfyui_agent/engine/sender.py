@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.errors import (
@@ -19,18 +19,14 @@ from comfyui_agent.comfy.errors import (
 )
 from comfyui_agent.comfy.watch import Watch
 from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.sent_prompt import filled_in
 from comfyui_agent.domain.texts import json_text
-from comfyui_agent.engine.prompt_builder import BuiltPrompt, NotBuildable, PromptBuilder
+from comfyui_agent.engine.prompt_builder import BuiltPrompt, NotBuildable
 from comfyui_agent.engine.recorder import Recorder
-from comfyui_agent.engine.server_inputs import ServerInputs
-from comfyui_agent.fleet.fleet import Fleet
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased
-
-if TYPE_CHECKING:  # a run has a sender
-    from comfyui_agent.engine.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -40,19 +36,54 @@ WITH_PREVIEWS = {"preview_method": "auto"}
 """Asks the server for pictures of unfinished work, however it was started; older ones ignore it."""
 
 
+class Probing(Protocol):
+    """What sending needs of the fleet."""
+
+    def probe_now(self, server: FleetServer) -> None: ...
+
+    def mark_down(self, server: FleetServer, reason: str) -> None: ...
+
+
+class Builder(Protocol):
+    async def prepare(self, leased: Leased) -> BuiltPrompt: ...
+
+
+class Inputs(Protocol):
+    """What sending needs of the server's inputs."""
+
+    async def fit(self, graph: Graph, pictures: str | None, server: FleetServer) -> Graph: ...
+
+    def forget(self, server: str) -> None: ...
+
+    async def remedy(self, server: FleetServer, class_type: str, name: str, value: str) -> str: ...
+
+
+class SendingRun(Protocol):
+    """What sending needs of a run."""
+
+    leased: Leased
+    """Knows what was filled in for the server once that is known, whatever becomes of the post."""
+
+    @property
+    def server(self) -> FleetServer: ...
+
+    def is_given_up(self) -> bool:
+        """Whether an answer of the server is not worth waiting for."""
+
+
 @dataclass(frozen=True)
 class Sender:
     """Sends prompts. A post is never repeated: one whose answer was lost is taken over by its id."""
 
     recorder: Recorder
-    fleet: Fleet
-    builder: PromptBuilder
-    inputs: ServerInputs
+    fleet: Probing
+    builder: Builder
+    inputs: Inputs
     clock: Clock
     wants_previews: Callable[[], bool]
     """Asked at the moment of sending."""
 
-    async def begin(self, run: Run) -> Watch | None:
+    async def begin(self, run: SendingRun) -> Watch | None:
         """Send the prompt of a run, or take over one that was sent. None: nothing was sent, and that is recorded."""
         leased, client = run.leased, run.server.client
         try:
@@ -66,7 +97,7 @@ class Sender:
             return client.take_over(leased.prompt_id, built.graph, built.expected)
         return await self._send(run, built)
 
-    async def _send(self, run: Run, built: BuiltPrompt) -> Watch | None:
+    async def _send(self, run: SendingRun, built: BuiltPrompt) -> Watch | None:
         """Post the prompt and watch it. None: nothing reached the server, and the job waits again."""
         server, prompt_id = run.server, run.leased.prompt_id
         if server.out_of_work is not None:  # since the lease
@@ -98,7 +129,7 @@ class Sender:
             failure = replace(failure, message=failure.message + remedy)
         return failure
 
-    async def _fit_and_post(self, run: Run, built: BuiltPrompt) -> Watch:
+    async def _fit_and_post(self, run: SendingRun, built: BuiltPrompt) -> Watch:
         """Send the prompt with its inputs. A server that has lost the job's input files is given them again."""
         try:
             return await self._post(run, await self._fit(run, built))
@@ -108,14 +139,14 @@ class Sender:
                 raise
         return await self._post(run, await self._fit(run, built))
 
-    async def _fit(self, run: Run, built: BuiltPrompt) -> BuiltPrompt:
+    async def _fit(self, run: SendingRun, built: BuiltPrompt) -> BuiltPrompt:
         graph = await self.inputs.fit(built.graph, run.leased.pictures, run.server)
         sent = json_text(filled_in(built.plain, graph))
         if len(sent) <= LARGEST_SENT:
             run.leased = replace(run.leased, lease=replace(run.leased.lease, sent=sent))
         return replace(built, graph=graph)
 
-    async def _post(self, run: Run, built: BuiltPrompt) -> Watch:
+    async def _post(self, run: SendingRun, built: BuiltPrompt) -> Watch:
         """A server that takes the post and does not answer is waited for until it is given up."""
         posting = asyncio.create_task(self._post_in_turn(run.leased, run.server, built))
         try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from typing_extensions import assert_never
 
@@ -14,9 +15,7 @@ from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.server_states import ServerState, StuckPrompt
 from comfyui_agent.engine.recorder import Recorder
-from comfyui_agent.engine.recovery import Recovery
 from comfyui_agent.engine.runs import Signals
-from comfyui_agent.fleet.fleet import Fleet
 from comfyui_agent.fleet.server import FleetServer, Health
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.operation import OperationRunner
@@ -26,12 +25,32 @@ log = logging.getLogger(__name__)
 RETURN_SECONDS = 1.0
 
 
+class StatefulFleet(Protocol):
+    """What is needed of the fleet."""
+
+    @property
+    def servers(self) -> Mapping[str, FleetServer]: ...
+
+    @property
+    def is_out_of_work(self) -> bool: ...
+
+    def apply_states(self, states: Mapping[str, ServerState]) -> bool: ...
+
+    def probe_now(self, server: FleetServer) -> None: ...
+
+
+class LostServers(Protocol):
+    @property
+    def lost_at(self) -> Collection[str]:
+        """Servers that stopped answering, and that jobs wait for."""
+
+
 @dataclass
 class ServerStates:
     """Applies to the fleet what people and other agents have noted. Runs take their own prompts back."""
 
     store: OperationRunner
-    fleet: Fleet
+    fleet: StatefulFleet
     work: asyncio.Event
     """Set when a server may take work again."""
     _has_warned: bool = field(default=False, init=False)
@@ -84,7 +103,7 @@ class ServerAlerts:
     """What follows when a server's health changes: events, alerts, and another look at what it was lost with."""
 
     recorder: Recorder
-    recovery: Recovery
+    recovery: LostServers
     signals: Signals
     clock: Clock
     forget_inputs: Callable[[str], None]

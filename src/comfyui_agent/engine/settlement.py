@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.errors import ComfyError
@@ -16,7 +17,6 @@ from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.needs import gigabytes
 from comfyui_agent.domain.retry_policy import GiveUp, Retry, RetryPolicy, decide
 from comfyui_agent.engine.recorder import Recorder
-from comfyui_agent.fleet.fleet import Fleet
 from comfyui_agent.fleet.routing import Routing
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
@@ -29,12 +29,20 @@ ASKED_FOR = re.compile(r"(?:Tried to allocate|Requested\s*:)\s*([0-9.]+ [KMG]iB)
 """How PyTorch says what it could not have."""
 
 
+class Alternatives(Protocol):
+    """What settling needs of the fleet."""
+
+    def probe_now(self, server: FleetServer) -> None: ...
+
+    def is_alternative_to(self, server: FleetServer, besides: Collection[str] = ()) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Settlement:
     """Records how runs end. Every record needs the lease."""
 
     recorder: Recorder
-    fleet: Fleet
+    fleet: Alternatives
     routing: Routing
     policy: RetryPolicy
     clock: Clock

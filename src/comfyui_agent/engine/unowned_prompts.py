@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.answers import QueueView
@@ -11,7 +12,6 @@ from comfyui_agent.comfy.cancellation import Cancellation
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.engine.patience import PatienceLimits
-from comfyui_agent.fleet.fleet import Fleet
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.operation import OperationRunner
@@ -31,12 +31,18 @@ class Stopping:
     cancelled_at: float
 
 
+class SettingAside(Protocol):
+    """What deleting needs of the fleet."""
+
+    def set_aside(self, server: FleetServer, prompt_id: str, reason: str) -> None: ...
+
+
 @dataclass
 class UnownedPrompts:
     """Looks at each view of a queue. Prompts are ours if their client id starts with `client_prefix`."""
 
     store: OperationRunner
-    fleet: Fleet
+    fleet: SettingAside
     clock: Clock
     client_prefix: str
     limits: PatienceLimits
