@@ -70,12 +70,12 @@ class _Call(NamedTuple):
             return
         try:
             result = self.work()
-        except BaseException as error:  # noqa: BLE001 - it is told to whoever waits
-            self._tell(self.future.set_exception, error)
+        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+            self._deliver(self.future.set_exception, error)
         else:
-            self._tell(self.future.set_result, result)
+            self._deliver(self.future.set_result, result)
 
-    def _tell(self, settle: Callable[[Any], None], value: Any) -> None:
+    def _deliver(self, settle: Callable[[Any], None], value: Any) -> None:
         with contextlib.suppress(RuntimeError):  # that loop has ended
             self.loop.call_soon_threadsafe(lambda: None if self.future.done() else settle(value))
 

@@ -13,7 +13,7 @@ from comfyui_agent.batches.sweep_request import SweepRequest
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.workflows import Workflows
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.engine.sweep_planner import Defined, PatientPlanner, define_sweep
+from comfyui_agent.usecases.sweeps import Defined, PatientPlanner, define_sweep
 from support.shared_servers import Servers
 from support.workspaces import NOWHERE, new_workspace
 

@@ -90,7 +90,7 @@ async def monitor(
                     await tail.catch_up()
             finally:
                 await end_tasks([following])
-                tail.close()
+                tail.metrics.close()
         return 1 if await store.run(ops.failures_since, first_event) else 0
 
 
@@ -133,7 +133,7 @@ async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
         gc.set_threshold(20_000)
         yield agent
     finally:
-        agent.close()
+        agent.lock.release()  # `run` does so at its end
 
 
 def prepare_folders(workspace: Workspace) -> None:

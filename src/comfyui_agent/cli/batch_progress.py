@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
@@ -80,15 +81,15 @@ async def follow(store: Store, workspace: Workspace, batch_id: str, *, works: bo
             await worker.stop()
 
 
+@dataclass
 class _Worker:
     """Works a batch off while no agent runs."""
 
-    def __init__(self, store: Store, workspace: Workspace, batch_id: str) -> None:
-        self._store = store
-        self._workspace = workspace
-        self._batch_id = batch_id
-        self._agent: Agent | None = None
-        self._working: asyncio.Task[int] | None = None
+    store: Store
+    workspace: Workspace
+    batch_id: str
+    _agent: Agent | None = None
+    _working: asyncio.Task[int] | None = None
 
     async def ensure_agent(self) -> None:
         from comfyui_agent.engine.composition import make_agent  # the whole engine, for those who work
@@ -100,8 +101,8 @@ class _Worker:
             self._working = None
             if self._agent is not None and self._agent.blocked:
                 fail(self._agent.blocked)
-        if not is_attended(self._workspace.locks) and not await self._store.run(ops.is_batch_idle, self._batch_id):
-            self._agent = make_agent(self._store, self._workspace, only=self._batch_id)
+        if not is_attended(self.workspace.locks) and not await self.store.run(ops.is_batch_idle, self.batch_id):
+            self._agent = make_agent(self.store, self.workspace, only=self.batch_id)
             self._working = asyncio.create_task(self._agent.run(until_idle=True))
 
     async def finish(self) -> None:

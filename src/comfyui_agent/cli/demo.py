@@ -36,11 +36,11 @@ from comfyui_agent.domain.texts import attention
 from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.engine.intake.monitor import Monitor
 from comfyui_agent.engine.service import serve
-from comfyui_agent.engine.sweep_planner import PatientPlanner, define_sweep
 from comfyui_agent.sim.process import simulator
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.intake import Intake
+from comfyui_agent.usecases.sweeps import PatientPlanner, define_sweep
 
 PACE = ("--render-seconds", "lognormal:0.7:0.25", "--model-load-seconds", "0.3")
 # With this seed the fourth render fails, and no other of the first thirty.

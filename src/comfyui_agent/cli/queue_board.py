@@ -112,13 +112,10 @@ class QueueBoard:
         done, failed = max(0, counts.done - before.done), max(0, counts.failed - before.failed)
         left, needy = counts.pending + counts.processing, max(0, counts.attention - before.attention)
         troubled = f", {attention(needy)}" if needy else ""
-        return f"{done} of {done + failed + left} done{troubled}{self._outlook(left)}{self._servers()}"
-
-    def _outlook(self, left: int) -> str:
         per_second = self._pace.per_second(time.monotonic())
-        if not left:
-            return ""
-        return (f", {rate_of(per_second)}" if per_second else "") + outlook(self._seconds_left)
+        rate = f", {rate_of(per_second)}" if left and per_second else ""
+        until = outlook(self._seconds_left) if left else ""
+        return f"{done} of {done + failed + left} done{troubled}{rate}{until}{self._servers()}"
 
     def _servers(self) -> str:
         if self._agent is None:

@@ -23,11 +23,10 @@ from comfyui_agent.config.workflows import NoWorkflow
 from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.pace import duration_of
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.engine.sweep_planner import PatientPlanner
 from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.usecases.sweeps import plan_sweep, queue_sweep
+from comfyui_agent.usecases.sweeps import PatientPlanner, plan_sweep, queue_sweep
 
 ROWS_SHOWN = 20
 JSON_ROWS = 10_000

@@ -65,13 +65,7 @@ class Place:
 
 def is_link(value: Any) -> bool:
     """Whether an input is connected to the output of a node: `["4", 1]`."""
-    return (
-        isinstance(value, list)
-        and len(value) == 2
-        and isinstance(value[0], str)
-        and isinstance(value[1], (int, float))
-        and not isinstance(value[1], bool)
-    )
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and type(value[1]) in (int, float)
 
 
 class Places:

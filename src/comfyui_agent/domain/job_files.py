@@ -72,11 +72,8 @@ class Disposition:
 
 def is_of_another_folder(known: KnownJob, filed: ReadFile) -> bool:
     """Whether the row's file lies in the folder of another kind of jobs."""
-    return known.source is not None and _folder(known.source) != _folder(filed.job.source or "")
-
-
-def _folder(source: str) -> str:
-    return PurePosixPath(source).parent.name
+    folder = PurePosixPath(filed.job.source or "").parent
+    return known.source is not None and PurePosixPath(known.source).parent.name != folder.name
 
 
 def judge(known: KnownJob | None, filed: ReadFile) -> FileVerdict:

@@ -60,7 +60,7 @@ def _leads_out(name: str) -> bool:
 
 def loads_from_outside(name: str, value: Any, *, is_given: bool) -> bool:
     """Whether an input names a file outside the folders of its server. Unmarked names of the template are trusted."""
-    if isinstance(value, int | float) or name in PROMPT_INPUTS or name.startswith("text_"):
+    if isinstance(value, (int, float)) or name in PROMPT_INPUTS or name.startswith("text_"):
         return False
     return any(
         leaves_folder(text) and (is_marked(text) or (is_given and name in FILE_INPUTS)) for text in _texts_in(value)

@@ -84,7 +84,10 @@ def converted(token: Token, type_: ValueType, where: str) -> Any:
     if type_.kind is Kind.COMBO:
         return _chosen(token.text, type_, where)
     if type_.kind is Kind.BOOLEAN:
-        return _truth(token.text, where)
+        word = token.text.strip().lower()
+        if word not in TRUE | FALSE:
+            raise BadValue(f"{where}: {shortened(token.text)} is neither true nor false")
+        return word in TRUE
     return _within(_number(token.text.strip(), type_.kind, where), type_, where)
 
 
@@ -140,13 +143,6 @@ def _chosen(text: str, type_: ValueType, where: str) -> Any:
             return type_.by_text[written]
     near = suggest(text[:LONGEST_CHOICE], [_listable(text_of(choice)) for choice in type_.choices])
     raise BadValue(f"{where}: {shortened(text)} is not one of the server's choices; {near}")
-
-
-def _truth(text: str, where: str) -> bool:
-    word = text.strip().lower()
-    if word not in TRUE | FALSE:
-        raise BadValue(f"{where}: {shortened(text)} is neither true nor false")
-    return word in TRUE
 
 
 def _number(text: str, kind: Kind, where: str) -> float:

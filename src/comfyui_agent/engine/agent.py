@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from comfyui_agent.clock import Clock
@@ -91,15 +92,8 @@ class Agent:
     def runs(self) -> list[Run]:
         return self.started.all()
 
-    def close(self) -> None:
-        """Release the lock file of an agent that never ran. `run` does so at its end."""
-        self.lock.release()
-
     async def run(self, *, until_idle: bool = False, is_quiet: Callable[[], bool] = lambda: True) -> int:
-        """Work until cancelled or, if asked, until nothing is pending and `is_quiet()`. Returns how many jobs failed.
-
-        It also ends when nothing can go on; `blocked` then says why.
-        """
+        """Work until cancelled, or nothing is pending and `is_quiet()`, if asked. Returns how many jobs failed."""
         loops: list[asyncio.Task[None]] = []
         seconds = self.leaving_seconds
         try:
@@ -128,17 +122,15 @@ class Agent:
         """Leave prompts at their servers, finish what is nearly home, and release everything."""
         await end_tasks(loops)
         await self.started.stop()
-        await self.alerts.stop()
-        await self.lookup.stop()
-        await self.recovery.stop()
-        await self.unowned.stop()
+        for tasks in (self.alerts.tasks, self.lookup.tasks, self.recovery.tasks, self.unowned.tasks):
+            await tasks.stop()
         if self.supervisor is not None and working(self.lock.folder) == [self.worker]:
             await self._until(deadline, self.supervisor.leave())
         if self.tuner is not None:
-            self.tuner.close()
+            self.tuner.lock.release()
         await self._until(deadline, self._release())
         self.live.remove()
-        self.tail.close()
+        self.tail.metrics.close()
         await self._until(deadline + CLOSING_SECONDS, self.fleet.stop())
         self.lock.release()
 
@@ -159,9 +151,14 @@ class Agent:
     # The loops.
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
-        own = [self._recover(), self._check_changes(), self._dispatch(), self._show_live(), self._make_grids()]
-        own += [self._supervise(self.supervisor)] if self.supervisor is not None else []
-        own += [self._tune(self.tuner)] if self.tuner is not None else []
+        own = [self._recover(), self._check_changes(), self._dispatch(), self._show_live()]
+        wait_for_grid = partial(self.clock.wait_for, self.grids.due, GRID_SECONDS)
+        own.append(self._repeat("making grids", self.grids.make_all, wait_for_grid))
+        if self.supervisor is not None:
+            own.append(self._repeat("looking at ComfyUI processes", self.supervisor.look, self.supervisor.pause))
+        if self.tuner is not None:
+            pause = partial(self.clock.sleep, TUNING_SECONDS)
+            own.append(self._repeat("measuring ComfyUI processes", self.tuner.look, pause))
         return [*own, self.leases.keep(), self.tail.follow(), self.expiry.watch()]
 
     async def _dispatch(self) -> None:
@@ -217,21 +214,12 @@ class Agent:
             await self.live.show(self.runs)
             await self.clock.sleep(LIVE_SECONDS)
 
-    async def _tune(self, tuner: Tuner) -> None:
+    async def _repeat(
+        self, what: str, work: Callable[[], Awaitable[object]], pause: Callable[[], Awaitable[object]]
+    ) -> None:
         while True:
-            await self._attempt("measuring ComfyUI processes", tuner.look)
-            await self.clock.sleep(TUNING_SECONDS)
-
-    async def _supervise(self, supervisor: Supervisor) -> None:
-        while True:
-            await self._attempt("looking at ComfyUI processes", supervisor.look)
-            await supervisor.pause()
-
-    async def _make_grids(self) -> None:
-        while True:
-            self.grids.due.clear()
-            await self._attempt("making grids", self.grids.make_all)
-            await self.clock.wait_for(self.grids.due, GRID_SECONDS)
+            await self._attempt(what, work)
+            await pause()
 
     async def _attempt(self, what: str, work: Callable[[], Awaitable[object]]) -> bool:
         """Do something that is done again later: only a database that needs a person ends the agent."""

@@ -48,6 +48,7 @@ class GridBuilder:
 
     async def make_all(self) -> None:
         """Make the grids that are due."""
+        self.due.clear()
         while claimed := await self.store.run(ops.claim_grid, self.lock.worker, self.lock.host, self.only):
             await self._make(*claimed)
 

@@ -10,13 +10,12 @@ from functools import partial
 
 from comfyui_agent.clock import SYSTEM_CLOCK, Clock
 from comfyui_agent.comfy.limits import Limits
-from comfyui_agent.config.settings import Comfy, Settings
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.retry_policy import RetryPolicy
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.batch_upkeep import Expiry, GridBuilder
 from comfyui_agent.engine.collector import Collector
-from comfyui_agent.engine.dispatcher import Dispatcher, LeaseTerms
+from comfyui_agent.engine.dispatcher import Dispatcher
 from comfyui_agent.engine.event_tail import EventTail
 from comfyui_agent.engine.idleness import Idleness
 from comfyui_agent.engine.leases import Leases
@@ -67,13 +66,13 @@ def make_agent(
     With `only`, it takes nothing but the jobs of that batch, reserved ones included. One that `is_quiet` asks its
     servers nothing more often than every `poll_interval_ms`. Tests give it a clock, chances, connections and limits.
     """
-    settings = workspace.settings
+    settings, comfyui = workspace.settings, workspace.settings.comfyui
     lock = AgentLock(workspace.locks, is_part=only is not None)
     bus, signals, recorder = bus or Bus(), Signals(), Recorder(store, clock)
     client_prefix = f"e3-{store.identity}-"  # the client ids of all agents of this database start with it
     fleet = _make_fleet(workspace, client_prefix + lock.worker, connect, clock, is_quiet=is_quiet)
     policy = RetryPolicy(settings.retry_limit, settings.retry_backoff_seconds, settings.poison_limit)
-    patience = _patience_limits(settings.comfyui)
+    patience = PatienceLimits(comfyui.timeout_seconds, comfyui.stall_seconds, comfyui.failover_seconds)
     inputs = ServerInputs(workspace, clock)
     leases = Leases(store, recorder, clock, lock.worker, settings.lease_seconds)
     collector = Collector(store, workspace, leases, recorder, clock, lock.worker)
@@ -84,7 +83,7 @@ def make_agent(
     demand = {"always": lambda: True, "watched": lambda: live.is_watched, "never": lambda: False}
     sender = Sender(recorder, fleet, builder, inputs, clock, demand[settings.ui.previews])
     supervisor = tuner = None
-    if settings.comfyui.launch and only is None:
+    if comfyui.launch and only is None:
         slots = slots_here(workspace)
         if not slots:
             log.error(NO_CARD)
@@ -113,9 +112,7 @@ def make_agent(
         fleet=fleet,
         leases=leases,
         started=runs,
-        dispatcher=Dispatcher(
-            store, fleet, runs, signals, clock, _lease_terms(settings, lock.worker, policy, only), routing, lookup
-        ),
+        dispatcher=Dispatcher(store, fleet, runs, signals, clock, routing, lookup, settings, policy, only),
         lookup=lookup,
         recovery=recovery,
         unowned=unowned,
@@ -142,18 +139,3 @@ def _make_fleet(
         keep_free_bytes=round(settings.paths.keep_free_gb * 1024**3),
     )
     return Fleet(server_urls(workspace), connect or connect_over_http(client_id, limits, clock), limits, clock)
-
-
-def _patience_limits(comfyui: Comfy) -> PatienceLimits:
-    return PatienceLimits(comfyui.timeout_seconds, comfyui.stall_seconds, comfyui.failover_seconds)
-
-
-def _lease_terms(settings: Settings, worker: str, policy: RetryPolicy, only: str | None) -> LeaseTerms:
-    return LeaseTerms(
-        worker=worker,
-        seconds=settings.lease_seconds,
-        longest_backoff=policy.longest_backoff,
-        poll_seconds=settings.poll_interval_ms / 1000,
-        one_page=not settings.books.parallel_pages,
-        only=only,
-    )

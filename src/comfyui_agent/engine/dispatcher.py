@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from comfyui_agent.clock import Clock
+from comfyui_agent.config.settings import Settings
 from comfyui_agent.domain.prompts import mint_prompt_id
+from comfyui_agent.domain.retry_policy import RetryPolicy
 from comfyui_agent.engine.needs_lookup import NeedsLookup
 from comfyui_agent.engine.runs import Runs, Signals
 from comfyui_agent.fleet.routing import Routing, ServerRoute
@@ -29,20 +31,6 @@ class ReadyServers(Protocol):
 
 
 @dataclass(frozen=True)
-class LeaseTerms:
-    """What every lease of this agent is asked for with."""
-
-    worker: str
-    seconds: float
-    longest_backoff: float
-    poll_seconds: float
-    one_page: bool
-    """At most one page of each book at a time."""
-    only: str | None = None
-    """Nothing but the jobs of this batch."""
-
-
-@dataclass(frozen=True)
 class Dispatcher:
     """Leases jobs for servers with room, and starts their runs."""
 
@@ -51,9 +39,12 @@ class Dispatcher:
     runs: Runs
     signals: Signals
     clock: Clock
-    terms: LeaseTerms
     routing: Routing
     lookup: NeedsLookup
+    settings: Settings
+    policy: RetryPolicy
+    only: str | None = None
+    """Nothing but the jobs of this batch."""
 
     async def hand_out(self) -> None:
         """Servers with room, least busy first. Idle ones get one job each before any gets its second."""
@@ -69,7 +60,7 @@ class Dispatcher:
         """Until something changes, a job in backoff is due, or the poll interval is over."""
         if await self.clock.wait_for(self.signals.work, BUSY_SECONDS):
             return
-        seconds = self.terms.poll_seconds
+        seconds = self.settings.poll_interval_ms / 1000
         with contextlib.suppress(StoreError):
             due = await self.store.run(ops.seconds_until_next)
             seconds = min(seconds, due) if due is not None and due > 0 else seconds
@@ -80,22 +71,21 @@ class Dispatcher:
         if room <= 0 or not server.takes_work:
             return
         asked_at = self.clock.now()
-        terms = self.terms
         window = Window(
             server.name,
             server.most_open,
             is_only=not self.fleet.is_alternative_to(server),
-            batch_id=terms.only,
-            one_page=terms.one_page,
+            batch_id=self.only,
+            one_page=not self.settings.books.parallel_pages,
         )
         ids = [mint_prompt_id() for _ in range(room)]
         for leased in await self.store.run(
             ops.lease_jobs,
-            terms.worker,
+            self.runs.leases.worker,
             window,
             ids,
-            terms.seconds,
-            route=ServerRoute(self.routing, server, is_part=terms.only is not None),
-            longest_backoff=terms.longest_backoff,
+            self.runs.leases.seconds,
+            route=ServerRoute(self.routing, server, is_part=self.only is not None),
+            longest_backoff=self.policy.longest_backoff,
         ):
             await self.runs.start(leased, asked_at)

@@ -79,6 +79,3 @@ class EventTail:
             if str(error) != self._log_trouble:
                 self._log_trouble = str(error)
                 log.error("the metrics log %s cannot be written: %s", self.metrics.path, error.strerror)
-
-    def close(self) -> None:
-        self.metrics.close()

@@ -35,7 +35,7 @@ class NeedsLookup:
     builder: PromptBuilder
     signals: Signals
     clock: Clock
-    _tasks: BackgroundTasks = field(default_factory=lambda: BackgroundTasks("finding out what jobs need"), init=False)
+    tasks: BackgroundTasks = field(default_factory=lambda: BackgroundTasks("finding out what jobs need"), init=False)
     _busy: set[str] = field(default_factory=set, init=False)
     _refreshed_at: float = field(default=0.0, init=False)
 
@@ -55,9 +55,6 @@ class NeedsLookup:
             for name in self.fleet.servers:
                 self.ask(name)
 
-    async def stop(self) -> None:
-        await self._tasks.stop()
-
     def ask(self, name: str, *, anew: bool = True) -> None:
         """Ask a server what it has; `anew` where it may have other nodes, models or memory than before."""
         server = self.fleet.servers.get(name)
@@ -67,7 +64,7 @@ class NeedsLookup:
     def _start(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         if name not in self._busy:
             self._busy.add(name)
-            self._tasks.start(self._do(name, work))
+            self.tasks.start(self._do(name, work))
 
     async def _do(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -107,10 +107,7 @@ def decide_wait(now: float, server: WatchedServer, prompt: WatchedPrompt, limits
 
 
 def _about_unreadable(server: WatchedServer, prompt: WatchedPrompt, limits: PatienceLimits) -> WaitDecision:
-    """The server answers probes, and what it says about this prompt cannot be read: bearable for a while.
-
-    Only the time since the server came back counts: while it was away nothing could be read.
-    """
+    """What the server says about this prompt cannot be read: bearable for a while, since the server came back."""
     since = max(prompt.unreachable_since or 0.0, server.since)
     if server.answered_at - since <= limits.failover or prompt.trouble is None:
         return Wait.ON

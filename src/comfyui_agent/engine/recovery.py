@@ -94,16 +94,13 @@ class Recovery:
     """Servers that stopped answering, and that jobs wait for."""
     _round: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _seen: dict[int, float] = field(default_factory=dict, init=False)
-    _tasks: BackgroundTasks = field(default_factory=lambda: BackgroundTasks("taking a prompt back"), init=False)
+    tasks: BackgroundTasks = field(default_factory=lambda: BackgroundTasks("taking a prompt back"), init=False)
 
     @property
     def awaits_first_answer(self) -> bool:
         """Whether a server that was lost with prompts has not been probed yet: it may still have them."""
         known = (self.fleet.servers.get(name) for name in self.lost_at)
         return any(server is not None and server.health is Health.UNKNOWN for server in known)
-
-    async def stop(self) -> None:
-        await self._tasks.stop()
 
     async def look(self) -> None:
         """One round. Rounds do not overlap."""
@@ -131,7 +128,7 @@ class Recovery:
                 if self._may_be_withdrawn(attempt):
                     server = await self.fleet.get(attempt.server)
                     self.withdrawing.add(attempt.attempt_id)
-                    self._tasks.start(self._withdraw(attempt, server))
+                    self.tasks.start(self._withdraw(attempt, server))
             elif self._may_be_taken(attempt):
                 await self._adopt(attempt)
 

@@ -79,6 +79,7 @@ class Run:
 
     def __init__(self, leased: Leased, server: FleetServer, parts: RunParts) -> None:
         self.leased = leased
+        """Knows what was filled in for the server once that is known, whatever becomes of the post."""
         self.server = server
         self._parts = parts
         limits, timeout = parts.limits, leased.timeout_seconds

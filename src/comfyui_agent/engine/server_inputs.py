@@ -96,24 +96,17 @@ class ServerInputs:
         try:
             return first_model(known[1])
         except LookupError:
-            raise Unfit(
-                FailureClass.MISSING, f"{where} is auto, and {server.name} has no model for {class_type}.{name}"
-            ) from None
+            message = f"{where} is auto, and {server.name} has no model for {class_type}.{name}"
+            raise Unfit(FailureClass.MISSING, message) from None
 
 
 def first_model(choices: list[str] | None) -> str | None:
-    """What `auto` means where these are offered; None if it is itself a choice, or no model is meant.
-
-    LookupError if a model is meant and there is none.
-    """
+    """What `auto` means; None if it is itself a choice, or no model is meant. LookupError if there is no model."""
     if choices is None or AUTO in choices:
         return None
-    models = [choice for choice in choices if choice.lower().endswith(MODEL_ENDINGS)]
-    if choices and not models:
-        return None
-    if not models:
+    if not choices:
         raise LookupError("no model is offered")
-    return models[0]
+    return next((choice for choice in choices if choice.lower().endswith(MODEL_ENDINGS)), None)
 
 
 def uploads_of(text: str | None) -> dict[str, str]:

@@ -108,7 +108,7 @@ class ServerAlerts:
     clock: Clock
     forget_inputs: Callable[[str], None]
     """Called with a server that may come back with other models, and without what it was given."""
-    _tasks: BackgroundTasks = field(default_factory=lambda: BackgroundTasks("reporting on a server"), init=False)
+    tasks: BackgroundTasks = field(default_factory=lambda: BackgroundTasks("reporting on a server"), init=False)
 
     def see_health(self, server: FleetServer, before: Health) -> None:
         self.signals.work.set()
@@ -117,14 +117,14 @@ class ServerAlerts:
             # What it was lost with is looked up; others may be back any moment with what they have.
             server.rest(RETURN_SECONDS)
             self.signals.change.set()
-            self._tasks.start(self._wake_later())
+            self.tasks.start(self._wake_later())
         match server.health:
             case Health.UP:
                 if before is not Health.UNKNOWN:
                     self._note(Event(EventName.SERVER_UP, server=server.name))
             case Health.DOWN:
                 self._note(Event(EventName.SERVER_DOWN, server=server.name, message=server.reason))
-                self._tasks.start(self.recorder.write(ops.forget_set, server.name))
+                self.tasks.start(self.recorder.write(ops.forget_set, server.name))
                 count = server.report_loss()
                 if count:
                     message = f"gone with {count} of our prompts: {server.reason}"
@@ -134,12 +134,9 @@ class ServerAlerts:
             case _:
                 assert_never(server.health)
 
-    async def stop(self) -> None:
-        await self._tasks.stop()
-
     async def _wake_later(self) -> None:
         await self.clock.sleep(RETURN_SECONDS)
         self.signals.work.set()
 
     def _note(self, event: Event) -> None:
-        self._tasks.start(self.recorder.note(event))
+        self.tasks.start(self.recorder.note(event))

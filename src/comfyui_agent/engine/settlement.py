@@ -51,7 +51,7 @@ class Settlement:
     remove_files: Callable[[Sequence[str]], Awaitable[None]]
     """Removes files that are nobody's any more."""
     report_lost_context: Callable[[str, str], bool] = lambda *_: False
-    """Told of an exception at a server. True if that has lost its card and is restarted."""
+    """Called with an exception at a server. True if that has lost its card and is restarted."""
 
     async def settle(
         self, leased: Leased, server: FleetServer, failure: Failure, *, was_running: bool, is_left: bool
@@ -134,10 +134,7 @@ class Settlement:
         await self.recorder.write(ops.requeue_job, leased.lease, failure, retry, avoid_server=avoid_server)
 
     async def _outgrow(self, leased: Leased, server: FleetServer, failure: Failure) -> tuple[Failure, bool]:
-        """Note that jobs like this one need more memory than this server has: later ones begin at a bigger one.
-
-        Returns the failure, and whether it is final because no server has more.
-        """
+        """Note that jobs like this one need a bigger server. Returns the failure, and whether no server has more."""
         known = self.routing.find(leased.needs)
         if known is None:
             return failure, False
@@ -158,10 +155,7 @@ class Settlement:
         return replace(failure, message=message), True
 
     async def _free_memory(self, leased: Leased, server: FleetServer) -> None:
-        """Make the server unload its models once it renders nothing else of ours, and see that memory came free.
-
-        It gets nothing new meanwhile.
-        """
+        """Make the server unload its models once it renders nothing else of ours. It gets nothing new meanwhile."""
         server.oom_failures += 1
         server.freeing.add(leased.prompt_id)
         try:

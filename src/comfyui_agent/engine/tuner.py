@@ -65,14 +65,14 @@ class Tuner:
     _shown: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._lock = NamedLock(self.folder / "tuner.lock")
+        self.lock = NamedLock(self.folder / "tuner.lock")
         self._is_ours = False
         cards = [slot.card for slot in self.supervisor.slots if slot.is_tuned]
         self.tunings = {card: Tuning(card, most=cards.count(card)) for card in dict.fromkeys(cards)}
 
     async def look(self) -> None:
         """Look at every card once, and start or stop a process where that is due."""
-        if not self.tunings or not (self._is_ours or self._lock.take()):
+        if not self.tunings or not (self._is_ours or self.lock.take()):
             return
         if not self._is_ours:
             self._is_ours = True
@@ -89,9 +89,6 @@ class Tuner:
                 log.info("%s: %s", card, tuning.found.decision)
                 await self.note(Event(EventName.SERVER_TUNED, message=f"{card}: {tuning.found.decision}"))
         await self._show()
-
-    def close(self) -> None:
-        self._lock.release()
 
     def _resume(self) -> None:
         """Go on where an agent ended that may have been killed."""

@@ -24,7 +24,7 @@ CANCEL_AGAIN_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Stopping:
-    """A prompt that was told to stop and has not yet."""
+    """A prompt that was cancelled and has not stopped yet."""
 
     server: str
     since: float
@@ -48,7 +48,7 @@ class UnownedPrompts:
     limits: PatienceLimits
     _deleting: set[str] = field(default_factory=set, init=False)
     _stopping: dict[str, Stopping] = field(default_factory=dict, init=False)
-    _tasks: BackgroundTasks = field(default_factory=lambda: BackgroundTasks("deleting unowned prompts"), init=False)
+    tasks: BackgroundTasks = field(default_factory=lambda: BackgroundTasks("deleting unowned prompts"), init=False)
 
     def see_queue(self, server: FleetServer, view: QueueView) -> None:
         ours = {
@@ -67,10 +67,7 @@ class UnownedPrompts:
         fresh = ours - self._deleting - recently_cancelled
         if fresh:
             self._deleting |= fresh
-            self._tasks.start(self._delete(server, fresh))
-
-    async def stop(self) -> None:
-        await self._tasks.stop()
+            self.tasks.start(self._delete(server, fresh))
 
     async def _delete(self, server: FleetServer, prompt_ids: set[str]) -> None:
         try:

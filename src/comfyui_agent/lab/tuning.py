@@ -83,10 +83,7 @@ class TuningRun:
         return bool(self.cards) and all(each.found.is_settled or each.is_hindered for each in self.cards.values())
 
     async def until_settled(self, show: Callable[[], None]) -> None:
-        """Render until every card is settled, or the time is over. No process is left, however it ends.
-
-        CannotTune if nothing can be rendered.
-        """
+        """Render until every card is settled, or the time is over; CannotTune if that fails. No process is left."""
         lock = NamedLock(self.sandbox.root.with_suffix(".lock"))
         if not lock.take():
             raise CannotTune("another e3 tune runs here: wait for its end")

@@ -42,7 +42,7 @@ async def read_book(intake: Intake, actor: Actor, text: SaidBook, folder: Path |
         def find(name: str) -> Workflow:
             return workflows.find(name) if folder is None else workflows.named(name, folder)
 
-        return await intake.run(books.read_book, text, intake.workspace.settings, find, intake.keep)
+        return await intake.threads.run(books.read_book, text, intake.workspace.settings, find, intake.keep)
 
 
 async def queue_book(store: Store, workspace: Workspace, actor: Actor, book: books.Book) -> Batch:

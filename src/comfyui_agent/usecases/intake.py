@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import ParamSpec, TypeVar
 
 from comfyui_agent.batches.sweep_request import Keep
 from comfyui_agent.config.validation import Complaints
@@ -17,9 +16,6 @@ from comfyui_agent.engine.intake.input_files import InputFiles, NotKept
 from comfyui_agent.pools import INTAKE, Pool
 from comfyui_agent.usecases.errors import Invalid, NotPossible
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 
 class Intake:
     """Reads one thing at a time, and remembers workflows, input pictures and what servers offer."""
@@ -27,7 +23,7 @@ class Intake:
     def __init__(self, workspace: Workspace, threads: Pool = INTAKE) -> None:
         self.workspace = workspace
         self._admission = Admission(workspace)
-        self._threads = threads
+        self.threads = threads
         self._turn = asyncio.Lock()
 
     @asynccontextmanager
@@ -38,7 +34,7 @@ class Intake:
         """
         async with self._turn:
             try:
-                await self.run(self._admission.workflows.refresh)
+                await self.threads.run(self._admission.workflows.refresh)
             except Complaints as error:
                 raise Invalid(str(error), "Mend the file workflows.yaml of the workspace.") from None
             try:
@@ -55,8 +51,4 @@ class Intake:
 
     async def offers(self, classes: Collection[str]) -> dict[str, Offered]:
         """What each server that answers in time offers of these node classes, by its address."""
-        return await self.run(self._admission.choices.offers, classes)
-
-    async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do something in a thread."""
-        return await self._threads.run(work, *args, **kwargs)
+        return await self.threads.run(self._admission.choices.offers, classes)

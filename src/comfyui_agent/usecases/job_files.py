@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import tempfile
 from collections.abc import Sequence
@@ -140,8 +139,12 @@ async def resubmit(store: Store, admission: Admission, workspace: Workspace, job
             if job.status is not JobStatus.FAILED:
                 refuse(job, f"it {STATES[job.status]}: nothing to retry")
                 continue
+            filed: ReadFile | None = None
             try:
-                filed = await _refile(admission, workspace, job)
+                if job.source is not None:
+                    filed = await _read(admission, workspace.root / job.source)
+            except Unsettled:  # there is no such file
+                pass
             except OSError as error:
                 refuse(job, f"its pictures cannot be kept: {error}")
                 continue
@@ -159,14 +162,6 @@ async def resubmit(store: Store, admission: Admission, workspace: Workspace, job
         name, problem = job.config_name, "" if job.id in retried else "it is not failed any more"
         answers[name] = JobAnswer(name, await store.run(ops.find_job_by_name, name), problem)
     return [answers[job.config_name] for job in jobs]
-
-
-async def _refile(admission: Admission, workspace: Workspace, job: Job) -> ReadFile | None:
-    """What the file of a job says now; None if there is no such file."""
-    if job.source is not None:
-        with contextlib.suppress(Unsettled):
-            return await _read(admission, workspace.root / job.source)
-    return None
 
 
 async def _read(admission: Admission, path: Path) -> ReadFile:

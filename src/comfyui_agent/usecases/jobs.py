@@ -48,7 +48,7 @@ async def submit_job(store: Store, intake: Intake, actor: Actor, tree: Mapping[s
     priority = tree.get("priority")
     actor.check_priority(priority if isinstance(priority, int) else None)
     async with intake.reading() as admission:
-        new = await intake.run(admission.job_of, tree, name)
+        new = await intake.threads.run(admission.job_of, tree, name)
     holder = await store.run(ops.holder_of_path, new.file_path) if new.file_path else None
     if holder is not None:
         message = f"outputs.file_path: {new.file_path} belongs to {holder}"

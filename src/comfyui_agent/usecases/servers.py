@@ -49,10 +49,7 @@ class ChangedServer:
 
 
 async def known_servers(store: Store, workspace: Workspace) -> list[str]:
-    """The address of every server of this queue: configured, out of work, or with work of ours.
-
-    ValueError if the address of a configured one is none.
-    """
+    """The address of every server: configured (ValueError if it is none), out of work, or with work of ours."""
     configured = [address_of(url) for url in server_urls(workspace)]
     out_of_work = [each.server for each in await store.run(ops.servers_out_of_work)]
     at_work = [attempt.server for attempt in await store.run(ops.open_attempts) if attempt.server]
@@ -61,7 +58,11 @@ async def known_servers(store: Store, workspace: Workspace) -> list[str]:
 
 async def look_at_servers(store: Store, workspace: Workspace) -> list[ServerReport]:
     """Every configured server, as it answers now, with what the database knows about it."""
-    reports = await asyncio.gather(*(look_at(url) for url in server_urls(workspace)))
+    return await judge_reports(store, await asyncio.gather(*(look_at(url) for url in server_urls(workspace))))
+
+
+async def judge_reports(store: Store, reports: Sequence[ServerReport]) -> list[ServerReport]:
+    """Reports with what the database knows about their servers."""
     states = {each.server: each.state for each in await store.run(ops.servers_out_of_work)}
     stuck = await store.run(ops.stuck_prompts)
     return [report.judged(states, stuck) for report in reports]

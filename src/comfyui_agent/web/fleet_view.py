@@ -15,11 +15,10 @@ from comfyui_agent.engine.live_runs import LiveRun, read_live, want_previews
 from comfyui_agent.engine.server_reports import ServerReport, look_at
 from comfyui_agent.fleet.launch.state import server_urls, slot_folders
 from comfyui_agent.pools import FILES
-from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import PART, living
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
-from comfyui_agent.usecases.servers import ProcessReport, known_servers, report_of
+from comfyui_agent.usecases.servers import ProcessReport, judge_reports, known_servers, report_of
 
 log = logging.getLogger(__name__)
 
@@ -96,9 +95,7 @@ class FleetView:
             look = self._begin_look()
             if age > STALE_SECONDS:
                 await asyncio.wait({look}, timeout=PATIENCE)
-        out_of_work = {each.server: each.state for each in await self._store.run(ops.servers_out_of_work)}
-        stuck = await self._store.run(ops.stuck_prompts)
-        return [report.judged(out_of_work, stuck) for report in self._reports]
+        return await judge_reports(self._store, self._reports)
 
     async def processes(self) -> dict[str, ProcessReport]:
         """The processes that E3 supervises here, by the address of their server."""

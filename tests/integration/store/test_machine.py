@@ -25,10 +25,11 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
-from comfyui_agent.domain.states import JobEvent, JobStatus, NotAllowed, next_status
+from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Lease, OpenAttempt, Window
+from support.job_states import JobEvent, NotAllowed, next_status
 from support.sampling import some
 from support.stores import HOST, KINDS, LEASE_SECONDS, Database, broken, register, wish
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.engine import sweep_planner
 from comfyui_agent.store import operations as ops
+from comfyui_agent.usecases import sweeps
 from comfyui_agent.web import connections
 from comfyui_agent.web.api import batches, jobs
 from comfyui_agent.web.connections import MOST_AHEAD, Connection
@@ -70,7 +70,7 @@ async def test_planning_ends_when_its_caller_is_gone(
         finally:
             ended.set()
 
-    monkeypatch.setattr(sweep_planner, "define", define)
+    monkeypatch.setattr(sweeps, "define", define)
     batches_before = (await house.get("/api/v1/batches")).value
     with connected(house.url) as client:
         client.sendall(post("/api/v1/batches", {"workflow": "picture", "set": {"color": "1..9"}, "dry_run": dry_run}))

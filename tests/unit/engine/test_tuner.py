@@ -114,7 +114,7 @@ async def test_of_several_agents_one_tunes(room: Room) -> None:
     (room.workspace.processes / TUNING).unlink()
     await second.look()
     assert read_tunings(room.workspace.processes) == {}
-    first.close()
+    first.lock.release()
     await second.look()
     assert read_tunings(room.workspace.processes)["gpu0"]["processes"] == 1
 

@@ -19,12 +19,11 @@ from comfyui_agent.domain.combinations import Combinations
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.service import take_back
-from comfyui_agent.engine.sweep_planner import Defined, Planner
 from comfyui_agent.pools import FILES, RENDERING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.usecases import batches as usecases
-from comfyui_agent.usecases.sweeps import plan_sweep, queue_sweep
+from comfyui_agent.usecases.sweeps import Defined, Planner, plan_sweep, queue_sweep
 from comfyui_agent.web.api.models import (
     BatchMade,
     BatchPageShown,
