@@ -12,8 +12,7 @@ import typer
 
 from comfyui_agent.cli.output import fail
 from comfyui_agent.cli.signals import run_until_signal
-from comfyui_agent.sim.dialect import Dialect
-from comfyui_agent.sim.settings import AT_ONCE, CHECKPOINTS, Duration, SimSettings
+from comfyui_agent.sim.settings import AT_ONCE, CHECKPOINTS, Dialect, Duration, SimSettings
 from comfyui_agent.sim.simulator import Simulator
 
 SPEC = "SPEC"

@@ -29,10 +29,9 @@ class ServerFailed(ProtocolError):
 
 
 async def send(transport: Transport, prompt_id: str, body: Mapping[str, Any]) -> tuple[NodeProblem, ...] | None:
-    """Post a prompt. Returns the node errors of the answer, or None if the prompt was accepted but the answer lost.
+    """Post a prompt, once. Returns the node errors of the answer, or None if it was accepted but the answer lost.
 
-    The post is never repeated. If its answer is lost or makes no sense, the id is looked up twice: the prompt was
-    accepted if the server knows it.
+    If the answer is lost or makes no sense, the id is looked up twice: the prompt was accepted if the server knows it.
     """
     try:
         answer = await transport.post("prompt", body)

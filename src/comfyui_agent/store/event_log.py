@@ -7,7 +7,7 @@ from typing import Any
 
 from comfyui_agent.domain.events import Event
 from comfyui_agent.domain.texts import whole
-from comfyui_agent.store.operation import query, transition
+from comfyui_agent.store.operation import Operation, figure, query, transition
 from comfyui_agent.store.port import Row, Session
 from comfyui_agent.store.rows import record, text
 
@@ -57,14 +57,8 @@ def _event(row: Row) -> Event:
     return record(Event, row, name=row["event"], timestamp=text(row["at"]) or "")
 
 
-@query
-def newest_event(session: Session) -> int:
-    return int(session.value("newest_event"))
-
-
-@query
-def failures_since(session: Session, after: int) -> int:
-    return int(session.value("failures_since", after=after))
+newest_event: Operation[[], int] = figure(int, "newest_event")
+failures_since: Operation[[int], int] = figure(int, "failures_since", "after")
 
 
 @transition

@@ -11,19 +11,20 @@ from typing import Any
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.batches import batch_from
-from comfyui_agent.store.cursors import BadCursor as BadCursor
-from comfyui_agent.store.cursors import CursorPlace, cursor_of, place_of
 from comfyui_agent.store.job_orders import (
     ATTENTION,
     BY_STATUS,
     LETTERS,
     NEWEST,
+    BadCursor,
+    CursorPlace,
     JobOrder,
     MatchingNames,
     by_prefix,
+    cursor_of,
     members_of,
+    place_of,
 )
 from comfyui_agent.store.job_queries import count_jobs
 from comfyui_agent.store.operation import query
@@ -102,10 +103,8 @@ def job_page(
     """A page of at most `limit` jobs from a cursor on. BadCursor if the cursor belongs to another request.
 
     Large values are left out. With `most_bytes`, the page ends before its jobs take more; it has at least one.
-
     Processing jobs come first, then pending ones as they will run, then failed and done ones, newest first. A batch has
-    its own order. With a text, the newest job comes first; for less than three letters, jobs whose names begin with the
-    text come before the others.
+    its own order. With a text, the newest comes first; for less than three letters, names that begin with it do.
     """
     if not wanted.is_possible:
         return JobPage([], None, True)
@@ -222,4 +221,4 @@ class _Reader:
         facts |= {"status": wanted.state and wanted.state.value, "attention": wanted.attention}
         not_beginning = wanted.text if order is NEWEST else None
         most = self._limit + 1 - len(self._found)
-        return self._session.rows("jobs_among", ids=json_text(ids), not_beginning=not_beginning, most=most, **facts)
+        return self._session.rows("jobs_among", ids=ids, not_beginning=not_beginning, most=most, **facts)

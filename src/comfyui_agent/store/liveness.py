@@ -12,7 +12,7 @@ from pathlib import Path
 
 from comfyui_agent.store.agent_lock import AgentLock, is_free
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.store.operation import Operation, OperationRunner, query, statement, transition
+from comfyui_agent.store.operation import Operation, OperationRunner, column, query, statement, transition
 from comfyui_agent.store.port import Session
 
 BEAT_SECONDS = 10.0
@@ -36,10 +36,8 @@ def agents_of_host(session: Session, host: str) -> list[tuple[str, Path]]:
     return [(row["worker_id"], Path(row["lock"])) for row in session.rows("agents_of_host", host=host)]
 
 
-@query
-def living_agents(session: Session, host: str) -> list[str]:
-    """Every worker that is alive, as far as the rows say."""
-    return [row["worker_id"] for row in session.rows("living_agents", host=host)]
+living_agents: Operation[[str], list[str]] = column(list, "living_agents", "host")
+"""Every worker that is alive, as far as the rows say."""
 
 
 async def bury_dead(store: OperationRunner, host: str) -> None:

@@ -16,6 +16,7 @@ class Session(Protocol):
     """One transaction. Queries are known by name; each dialect has its own text of them.
 
     Times are `datetime` in UTC, in rows and in values. A time that someone wrote by hand and that is none stays text.
+    A list or a tuple becomes JSON.
     """
 
     def rows(self, query: str, **values: Any) -> list[Row]: ...
@@ -65,10 +66,7 @@ class Driver(Protocol):
 
 
 def load_queries(folder: Path) -> dict[str, str]:
-    """Every query of the `.sql` files of a folder: a line `-- name: next_jobs`, then the text up to the next such line.
-
-    ValueError if a name occurs twice.
-    """
+    """The queries of all `.sql` files, each below a line `-- name: next_jobs`. ValueError if a name occurs twice."""
     found: dict[str, str] = {}
     for file in sorted(folder.glob("*.sql")):
         parts = NAME.split(file.read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.leases import leased_from
-from comfyui_agent.store.operation import Operation, query, statement, transition
+from comfyui_agent.store.operation import Operation, column, query, statement, transition
 from comfyui_agent.store.outcomes import undelivered
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Leased, OpenAttempt
@@ -40,11 +40,7 @@ def withdraw_attempt(session: Session, attempt: OpenAttempt, words: str = "") ->
     return undelivered(session, attempt.job_id)
 
 
-@query
-def owned_prompts(session: Session) -> frozenset[str]:
-    return frozenset(row["prompt_id"] for row in session.rows("owned_prompts"))
-
-
+owned_prompts: Operation[[], frozenset[str]] = column(frozenset, "owned_prompts")
 put_back_unattended: Operation[[str], int] = statement("put_back_unattended", "host")
 """Makes jobs wait again that are processing without a run at a server and without a living agent."""
 put_back_orphans: Operation[[str], int] = statement("put_back_orphans", "host")

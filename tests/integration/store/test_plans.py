@@ -28,7 +28,7 @@ from comfyui_agent.store import (
 )
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
-from comfyui_agent.store.cursors import CursorPlace, cursor_of
+from comfyui_agent.store.job_orders import CursorPlace, cursor_of
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Leased, Window
