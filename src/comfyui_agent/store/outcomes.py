@@ -1,8 +1,4 @@
-"""How a run ends. Each ending is one transaction and needs the lease.
-
-The trigger `batch_landed` runs in the same transaction: when the last member of a batch ends, it completes the batch,
-and `batch_completed` tells of that.
-"""
+"""How a run ends. Each ending is one transaction and needs the lease; triggers complete the batch in it."""
 
 from __future__ import annotations
 

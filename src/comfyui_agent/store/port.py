@@ -53,8 +53,7 @@ class Driver(Protocol):
     async def write(self, work: Callable[[Session], T], *, can_wait: bool = False) -> T:
         """Run work in a transaction. It is on disk when this returns; an exception undoes it.
 
-        Work may run more than once before its commit, so it may do nothing else that matters. `can_wait`: some
-        milliseconds do not matter, so that it may share the commit of others.
+        Work may run more than once before its commit. `can_wait`: for some milliseconds, to share a commit.
         """
 
     async def read(self, work: Callable[[Session], T]) -> T: ...

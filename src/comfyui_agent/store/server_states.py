@@ -15,11 +15,8 @@ servers_out_of_work: Operation[[], list[ServerInState]] = listing(ServerInState,
 """Every server that people took out of work."""
 
 
-@command
-def pause_server(session: Session, server: str) -> ServerState:
-    """Give a server nothing new. What it has runs on."""
-    session.run("pause_server", server=server)
-    return ServerState.PAUSED
+pause_server: Operation[[str], int] = statement("pause_server", "server", kind=OperationKind.COMMAND)
+"""Give a server nothing new. What it has runs on."""
 
 
 @command
