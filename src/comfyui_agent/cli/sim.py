@@ -12,18 +12,16 @@ import typer
 
 from comfyui_agent.cli.output import fail
 from comfyui_agent.cli.signals import run_until_signal
-from comfyui_agent.sim.dialect import Dialect
-from comfyui_agent.sim.settings import AT_ONCE, CHECKPOINTS, Duration, SimSettings
+from comfyui_agent.sim.settings import AT_ONCE, CHECKPOINTS, Dialect, Duration, SimSettings
 from comfyui_agent.sim.simulator import Simulator
-
-SPEC = "SPEC"
 
 
 def sim(
     host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen at; 0 takes a free one.", min=0, max=65535)] = 8188,
     render_seconds: Annotated[
-        str, typer.Option(metavar=SPEC, help="How long a render takes: 0.5, uniform:MIN:MAX or lognormal:MEDIAN:SIGMA.")
+        str,
+        typer.Option(metavar="SPEC", help="How long a render takes: 0.5, uniform:MIN:MAX or lognormal:MEDIAN:SIGMA."),
     ] = "0",
     model_load_seconds: Annotated[
         list[str] | None,

@@ -43,10 +43,7 @@ def can_interrupt_one(version: str) -> bool:
 async def cancel(
     transport: Transport, prompt_id: str, *, can_interrupt: Callable[[], Awaitable[bool]], timeout: float
 ) -> Cancellation:
-    """Look, delete what waits, and look again: what began in between is interrupted by its id, if that can be done.
-
-    A prompt that was never seen is called removed only after two looks: its post may be under way.
-    """
+    """Delete a prompt that waits, interrupt one that runs. One never seen is looked for twice: it may be under way."""
     deadline = time.monotonic() + timeout
     was_seen, interrupted_at = False, None
     while True:
@@ -73,10 +70,7 @@ async def cancel(
 async def cancel_all(
     transport: Transport, prompt_ids: Iterable[str], *, can_interrupt: Callable[[], Awaitable[bool]], timeout: float
 ) -> frozenset[str]:
-    """Take many prompts back with few questions; which of them the server still has when the time is up.
-
-    What is not seen is looked for once more: its post may be under way.
-    """
+    """Take many prompts back with few questions, and look twice. Returns those that the server still has at the end."""
     wanted = sorted(set(prompt_ids))
     deadline = time.monotonic() + timeout
     clean_looks, interrupted_at = 0, -INTERRUPT_EVERY

@@ -35,10 +35,7 @@ FREE_POLL_SECONDS = 0.25
 
 
 class ComfyClient:
-    """Talks to one server: `async with ComfyClient("http://127.0.0.1:8188") as comfy: …`.
-
-    Entering does not need the server to be up. Every call is bounded; failures are `ComfyError`s.
-    """
+    """Talks to one server, which need not be up. Every call is bounded; failures are `ComfyError`s."""
 
     def __init__(
         self,
@@ -98,13 +95,10 @@ class ComfyClient:
         *,
         extra_data: Mapping[str, Any] | None = None,
         expected: Iterable[str] | None = None,
-        front: bool = False,
     ) -> Watch:
-        """Send a prompt under an id that the caller minted, once, and watch it.
+        """Send a prompt once, under an id of the caller, and watch it. `expected`: nodes that must leave a result.
 
-        `expected` names the nodes that must leave a result; without it, those that save under a prefix. Raises
-        PromptRejected, NotAccepted, Unreachable, or AcceptanceUnknown: after the last one the prompt may still run,
-        so take it over by its id before making another.
+        After AcceptanceUnknown the prompt may still run: take it over by its id before making another.
         """
         check_prompt_id(prompt_id)
         if is_editor_format(graph):
@@ -112,7 +106,6 @@ class ComfyClient:
         watch = self._watches.add(self._new_watch(prompt_id, graph, expected))
         body: dict[str, Any] = {"prompt": graph, "prompt_id": prompt_id, "client_id": self.client_id}
         body |= {"extra_data": dict(extra_data)} if extra_data else {}
-        body |= {"front": True} if front else {}
         try:
             left = self._entered_at + FIRST_SOCKET_SECONDS - self._clock.now()
             if self._listens and self.websocket_connections == 0 and left > 0:
@@ -129,10 +122,7 @@ class ComfyClient:
     def take_over(
         self, prompt_id: PromptId, graph: Graph | None = None, expected: Iterable[str] | None = None
     ) -> Watch:
-        """Watch a prompt that someone else sent, knowing only its id. One that the server does not know is lost.
-
-        Nothing is asked here, so there is nothing to await: the watch is looked at with the next poll.
-        """
+        """Watch a prompt that someone else sent, from the next poll on. One that the server does not know is lost."""
         known = self._watches.get(prompt_id)
         if known is not None:
             return known
@@ -155,10 +145,7 @@ class ComfyClient:
         return await lookup.look_at_queue(self._transport)
 
     async def cancel(self, prompt_id: str, timeout: float = 30.0, *, interrupt: bool = True) -> Cancellation:
-        """Take a prompt back, queued or running, and touch no other. A watch on it ends as `cancelled`.
-
-        With `interrupt=False` only from the queue: one that runs is left to run, and its watch knows nothing of it.
-        """
+        """Take a prompt back alone; its watch ends as `cancelled`. Without `interrupt`, only a waiting one."""
         watch = self._watches.get(prompt_id)
         if watch is not None and interrupt:
             watch.cancel_requested = True
@@ -191,10 +178,7 @@ class ComfyClient:
         return can
 
     async def download(self, result: ResultFile, folder: Path, *, owner: str = "") -> StagedFile:
-        """Bring one result into a folder, checked and on disk; `publish` then names it.
-
-        `owner` marks the temporary file: `downloads.remove_leftovers` finds what a killed owner left.
-        """
+        """Bring one result into a folder, checked and on disk; `publish` then names it. `owner`: see `stage`."""
         return await downloads.stage(self._transport, result, folder, owner)
 
     async def read_through(self, result: ResultFile) -> Transfer:
@@ -208,10 +192,9 @@ class ComfyClient:
         return await uploads.upload(self._transport, source, name, subfolder, overwrite)
 
     async def free(self, *, wanted: int | None = None, timeout: float = 30.0) -> Freed:
-        """Make the server unload models and drop its cache, and see whether memory came free.
+        """Make the server unload models and drop its cache, after its current prompt, and see whether memory came free.
 
-        A busy server does it after its current prompt. Memory came free when `wanted` bytes are free in all or, without
-        `wanted`, when free memory rose and stopped rising or nearly all is free.
+        It did when `wanted` bytes are free; without `wanted`, when free memory stopped rising or nearly all is free.
         """
         before = last = (await self.system_stats()).free_memory
         await self._transport.change("free", {"unload_models": True, "free_memory": True})
@@ -228,9 +211,6 @@ class ComfyClient:
 
     async def system_stats(self) -> SystemStats:
         return await self._transport.get_json("system_stats", SystemStats.read, most=self.limits.small_answer_bytes)
-
-    async def object_info(self) -> Mapping[str, Any]:
-        return await self.definitions.all()
 
     async def models(self, folder: str = "checkpoints") -> list[str]:
         """The files of a model folder; empty if the server has no such folder."""

@@ -43,10 +43,9 @@ class StagedFile:
 
 
 async def stage(transport: Transport, result: ResultFile, folder: Path, owner: str = "") -> StagedFile:
-    """Download one result into a folder. OutputProblem if it is gone, empty, cut short or unreadable.
+    """Download one result into a folder, again if the connection breaks. OutputProblem if it is gone or damaged.
 
-    A broken or silent connection is tried again from the start. `owner` becomes part of the temporary name, so that
-    `remove_leftovers` finds the files of a killed process.
+    `owner` becomes part of the temporary name, so that `remove_leftovers` finds the files of a killed process.
     """
     return await transport.again(lambda: _stage_once(transport, result, folder, owner), on=(ServerLost,))
 

@@ -90,10 +90,7 @@ class AcceptanceUnknown(ComfyError):
 
 
 class PromptRejected(ComfyError):
-    """The server read the prompt and will not run it. `choice` is the first value that it does not offer.
-
-    A choice is the class of a node, the name of its input, and the value.
-    """
+    """The server read the prompt and will not run it. `choice`: class, input and value that it does not offer first."""
 
     kind = FailureClass.INVALID
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 from collections.abc import Mapping
@@ -47,11 +48,8 @@ def read_text(frame: str) -> Event | None:
         return None
     if frame.startswith(NOT_NEEDED):
         return SIGN_OF_LIFE
-    try:
-        message = json.loads(frame)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+    message = _read_object(frame)
+    if message is None or not isinstance(message.get("type"), str):
         return None
     data = shapes.optional_object(message.get("data"))
     return Event(message["type"], shapes.optional_text(data.get("prompt_id")), data)
@@ -65,13 +63,17 @@ def read_binary(frame: bytes) -> Preview | None:
         return Preview(frame[8:], MIMETYPES[second])
     if kind != PREVIEW_WITH_METADATA or second > min(LARGEST_METADATA, len(frame) - 8):
         return None
-    try:
-        metadata = json.loads(frame[8 : 8 + second])
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(metadata, dict):
+    metadata = _read_object(frame[8 : 8 + second])
+    if metadata is None:
         return None
     mimetype, node_id, prompt_id = (
         shapes.optional_text(metadata.get(key)) for key in ("image_type", "node_id", "prompt_id")
     )
     return Preview(frame[8 + second :], mimetype, node_id, prompt_id)
+
+
+def _read_object(text: str | bytes) -> dict[str, Any] | None:
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(text)
+        return found if isinstance(found, dict) else None
+    return None

@@ -32,9 +32,8 @@ Socket: TypeAlias = "aiohttp.ClientWebSocketResponse[bool]"
 class Listener:
     """Reads one websocket and passes every frame to `hear`, which must not block.
 
-    A server that notices the end of a socket stops sending to a newer one of the same client id, too, which then stays
-    open and silent. So a socket is closed properly before the next is opened. If that failed, the owner notices the
-    silence and calls `refresh`.
+    A server that notices the end of a socket stops sending to a newer one of the same client id, too. So a socket is
+    closed properly before the next is opened. If that failed, the owner notices the silence and calls `refresh`.
     """
 
     def __init__(

@@ -51,10 +51,7 @@ async def look_at_history(transport: Transport, prompt_id: str) -> HistoryEntry 
 
 
 async def look_at_job(transport: Transport, prompt_id: str) -> Waiting | Running | None:
-    """Ask for one job, where the whole queue is too long to be read; None if it neither waits nor runs.
-
-    Servers before 0.6 cannot be asked so: ProtocolError.
-    """
+    """Ask for one job, if the queue is too long to be read; None if it has ended. ProtocolError before ComfyUI 0.6."""
     answer = await transport.ask_again("GET", f"api/jobs/{prompt_id}", most=transport.limits.history_bytes)
     job = await transport.parse(answer, "api/jobs", lambda document: shapes.expect(dict, document, "a job"))
     if answer.status == 404 and "error" in job:

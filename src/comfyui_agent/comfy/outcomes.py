@@ -75,10 +75,7 @@ class PromptFacts:
 
 
 def read_outcome(entry: HistoryEntry, known: PromptFacts) -> Outcome:
-    """The outcome of an ended prompt. The last known ending decides, unknown messages are ignored.
-
-    A failure does not name the server and the prompt yet.
-    """
+    """The outcome of an ended prompt by its last known ending. A failure does not name server and prompt yet."""
     results = Results.read(entry.outputs)
     ending = next((message for message in reversed(entry.messages) if message.event in ENDINGS), None)
     failure = (

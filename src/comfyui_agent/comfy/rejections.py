@@ -74,7 +74,8 @@ def read_rejection(server: str, document: Any) -> PromptRejected:
     message = shown(error.get("message"), LONGEST_DETAIL) or "no reason given"
     details = shown(error.get("details"), LONGEST_DETAIL)
     problems = read_node_errors(answer.get("node_errors"))
-    kind = _kind(error_type, message, problems)
+    lacks_node = error_type == "missing_node_type" or (error_type == "invalid_prompt" and NO_SUCH_NODE.search(message))
+    lacks_model = bool(problems) and all(problem.lacks_model for problem in problems)
     choice = None
     if problems:
         first = problems[0]
@@ -87,7 +88,7 @@ def read_rejection(server: str, document: Any) -> PromptRejected:
         node_id = shown(info.get("node_id")) or (named.group(1) if named else "")
         node_type = shown(info.get("class_type"))
     facts = Failure(
-        kind,
+        FailureClass.MISSING if lacks_node or lacks_model else FailureClass.INVALID,
         f"{server} rejected the prompt: {message}",
         node_id=node_id,
         node_type=node_type,
@@ -96,9 +97,3 @@ def read_rejection(server: str, document: Any) -> PromptRejected:
         by_choice=bool(problems) and all(problem.problem == NOT_OFFERED for problem in problems),
     )
     return PromptRejected(facts.message, facts, choice)
-
-
-def _kind(error_type: str, message: str, problems: tuple[NodeProblem, ...]) -> FailureClass:
-    lacks_node = error_type == "missing_node_type" or (error_type == "invalid_prompt" and NO_SUCH_NODE.search(message))
-    lacks_model = bool(problems) and all(problem.lacks_model for problem in problems)
-    return FailureClass.MISSING if lacks_node or lacks_model else FailureClass.INVALID

@@ -13,12 +13,9 @@ CANCEL_AGAIN_SECONDS = 0.2
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until they are over, whatever they end with.
-
-    A cancellation can be lost: before Python 3.12, `wait_for` swallows one that meets its own end. So it is repeated.
-    """
+    """Cancel tasks and wait until they are over, whatever they end with."""
     pending = set(tasks)
-    while pending:
+    while pending:  # before Python 3.12, `wait_for` swallows a cancellation that meets its own end
         for task in pending:
             task.cancel()
         done, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_SECONDS)

@@ -14,27 +14,15 @@ from typing import Any, TypeVar
 
 import aiohttp
 
-from comfyui_agent.comfy import shapes
+from comfyui_agent.comfy import errors, shapes
 from comfyui_agent.comfy.address import ServerAddress
-from comfyui_agent.comfy.errors import (
-    AnswerTimeout,
-    AnswerTooLarge,
-    ClientClosed,
-    ConnectionCut,
-    NoSuchRoute,
-    NotComfyUI,
-    ProtocolError,
-    RedirectRefused,
-    ServerLost,
-    Unreachable,
-)
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.pools import PARSING, Pool
 
 PARSED_APART = 1024 * 1024
 CHUNK = 256 * 1024
 EXCERPTED = 8 * 1024
-BROKEN = (Unreachable, ConnectionCut)
+BROKEN = (errors.Unreachable, errors.ConnectionCut)
 DISK_THREADS = 2
 
 T = TypeVar("T")
@@ -47,7 +35,7 @@ class Answer:
 
 
 class Transport:
-    """A session with one server. Reading requests are repeated after a lost connection, `post` never is."""
+    """A session with one server. `ask_again` repeats a request after a lost connection, `ask` never does."""
 
     def __init__(self, address: ServerAddress, limits: Limits) -> None:
         self.address = address
@@ -69,7 +57,7 @@ class Transport:
 
     def _new_session(self, traces: list[aiohttp.TraceConfig] | None) -> aiohttp.ClientSession:
         if self._is_closed:
-            raise ClientClosed(f"the client of {self.address} is closed")
+            raise errors.ClientClosed(f"the client of {self.address} is closed")
         return aiohttp.ClientSession(
             auto_decompress=False,
             connector=aiohttp.TCPConnector(limit=self.limits.connections),
@@ -99,10 +87,6 @@ class Transport:
         answer = await self.ask_again("POST", path, most=self.limits.small_answer_bytes, body=body)
         self._expect_ok(answer, path)
 
-    async def post(self, path: str, body: Any) -> Answer:
-        """POST exactly once. After ConnectionCut or AnswerTimeout it may have arrived or not."""
-        return await self.ask("POST", path, most=self.limits.history_bytes, body=body)
-
     async def ask(
         self,
         method: str,
@@ -114,7 +98,7 @@ class Transport:
         form: Callable[[], aiohttp.FormData] | None = None,
         seconds: float | None = None,
     ) -> Answer:
-        """Send one request. `seconds` replaces the usual limit, for large uploads."""
+        """Send a request, once. After ConnectionCut or AnswerTimeout it may have arrived. `seconds`: for uploads."""
         data = form() if form is not None else (None if body is None else json.dumps(body).encode())
         headers = {"Content-Type": "application/json"} if body is not None else None
         options: dict[str, Any] = {"params": params, "data": data, "headers": headers}
@@ -127,7 +111,7 @@ class Transport:
         """Send an idempotent request, again if the connection breaks."""
         return await self.again(lambda: self.ask(method, path, **question))
 
-    async def again(self, call: Callable[[], Awaitable[T]], on: tuple[type[ServerLost], ...] = BROKEN) -> T:
+    async def again(self, call: Callable[[], Awaitable[T]], on: tuple[type[errors.ServerLost], ...] = BROKEN) -> T:
         """Retry a call within the limits while it raises one of these errors."""
         for attempt in range(self.limits.retries):
             try:
@@ -154,11 +138,11 @@ class Transport:
                 return await PARSING.run(lambda: read(json.loads(answer.body)))
             return read(json.loads(answer.body))
         except (ValueError, RecursionError):
-            raise ProtocolError(
+            raise errors.ProtocolError(
                 f"{self.address} answered {path} with something that is not JSON: {self.excerpt(answer)!r}"
             ) from None
-        except ProtocolError as error:
-            raise ProtocolError(f"{self.address} answered {path} as no ComfyUI does: {error.message}") from None
+        except errors.ProtocolError as error:
+            raise errors.ProtocolError(f"{self.address} answered {path} as no ComfyUI does: {error.message}") from None
 
     def excerpt(self, answer: Answer) -> str:
         """The start of a body for messages, without our secrets."""
@@ -170,12 +154,12 @@ class Transport:
             url = self.address.at(path, options.pop("params", None))
             async with self.session.request(method, url, allow_redirects=False, **options) as response:
                 if 300 <= response.status < 400:
-                    raise RedirectRefused(
+                    raise errors.RedirectRefused(
                         f"{self.address} redirected {path} elsewhere: give the address that it redirects to"
                     )
                 encoding = response.headers.get("Content-Encoding", "identity").lower()
                 if encoding != "identity":
-                    raise ProtocolError(f"{self.address} answered {path} compressed, though plain was asked for")
+                    raise errors.ProtocolError(f"{self.address} answered {path} compressed, though plain was asked for")
                 self._open.add(response)
                 try:
                     yield response
@@ -183,23 +167,29 @@ class Transport:
                     self._open.discard(response)
         except (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, ValueError, RuntimeError) as error:
             if self._is_closed:
-                raise ClientClosed(f"the client of {self.address} was closed while it asked for {path}") from None
+                raise errors.ClientClosed(
+                    f"the client of {self.address} was closed while it asked for {path}"
+                ) from None
             if isinstance(error, RuntimeError):
                 raise
             raise self._translated(error, path) from None
 
-    def _translated(self, error: Exception, path: str) -> ServerLost | ProtocolError:
+    def _translated(self, error: Exception, path: str) -> errors.ServerLost | errors.ProtocolError:
         """Our error for one of aiohttp, whose own text may hold secrets of the address."""
         if isinstance(error, aiohttp.ClientSSLError):
-            return Unreachable(f"{self.address} does not speak https, or not with a certificate that is trusted here")
+            return errors.Unreachable(
+                f"{self.address} does not speak https, or not with a certificate that is trusted here"
+            )
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
             reason = "no answer" if isinstance(error, asyncio.TimeoutError) else _os_reason(error)
-            return Unreachable(f"{self.address} cannot be reached ({reason}): is ComfyUI running there?")
+            return errors.Unreachable(f"{self.address} cannot be reached ({reason}): is ComfyUI running there?")
         if isinstance(error, asyncio.TimeoutError):
-            return AnswerTimeout(f"{self.address} did not answer {path} in time")
+            return errors.AnswerTimeout(f"{self.address} did not answer {path} in time")
         if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ClientConnectionError | ConnectionError):
-            return ConnectionCut(f"{self.address} broke the connection at {path}")
-        return ProtocolError(f"{self.address} answered {path} in a way that is not HTTP ({type(error).__name__})")
+            return errors.ConnectionCut(f"{self.address} broke the connection at {path}")
+        return errors.ProtocolError(
+            f"{self.address} answered {path} in a way that is not HTTP ({type(error).__name__})"
+        )
 
     async def _read(self, response: aiohttp.ClientResponse, path: str, most: int) -> bytes:
         if response.method == "HEAD":
@@ -213,19 +203,21 @@ class Transport:
                     break
         if max(declared, len(content)) > most:
             response.close()
-            raise AnswerTooLarge(f"{self.address} answered {path} with more than {most:,} bytes")
+            raise errors.AnswerTooLarge(f"{self.address} answered {path} with more than {most:,} bytes")
         return bytes(content)
 
     def _expect_ok(self, answer: Answer, path: str) -> None:
         if answer.status == 200:
             return
         if answer.status in (401, 403):
-            raise NotComfyUI(f"{self.address} refused {path} ({answer.status}): it wants a login, or another origin")
+            raise errors.NotComfyUI(
+                f"{self.address} refused {path} ({answer.status}): it wants a login, or another origin"
+            )
         if answer.status == 404:
-            raise NoSuchRoute(f"{self.address} has no {path} (404): is that a ComfyUI, and is the path right?")
+            raise errors.NoSuchRoute(f"{self.address} has no {path} (404): is that a ComfyUI, and is the path right?")
         if answer.status in (502, 503, 504):
-            raise ServerLost(f"{self.address} answered {path} with {answer.status}: ComfyUI behind it is not up")
-        raise ProtocolError(f"{self.address} answered {path} with {answer.status}: {self.excerpt(answer)!r}")
+            raise errors.ServerLost(f"{self.address} answered {path} with {answer.status}: ComfyUI behind it is not up")
+        raise errors.ProtocolError(f"{self.address} answered {path} with {answer.status}: {self.excerpt(answer)!r}")
 
 
 def _os_reason(error: Exception) -> str:

@@ -19,7 +19,6 @@ class Uploaded:
 
     name: str
     subfolder: str
-    folder_type: str
 
     @property
     def reference(self) -> str:
@@ -33,7 +32,6 @@ async def upload(
     """Upload a file. The same bytes get the same name, so that a broken connection can be retried."""
     size = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
     name = "".join(c if c.isprintable() else "_" for c in name)  # file names may hold what headers must not
-
     seconds = transport.limits.answer_seconds + size / transport.limits.upload_bytes_per_second
 
     def form() -> aiohttp.FormData:
@@ -60,4 +58,4 @@ async def upload(
 def _read_reply(document: Any) -> Uploaded:
     reply = shapes.expect(dict, document, "the answer to an upload")
     name = shapes.expect(str, reply.get("name"), "name")
-    return Uploaded(name, shapes.optional_text(reply.get("subfolder")), shapes.optional_text(reply.get("type")))
+    return Uploaded(name, shapes.optional_text(reply.get("subfolder")))

@@ -77,10 +77,7 @@ class Watch:
         return self._outcome.done()
 
     async def outcome(self, timeout: float | None = None) -> Outcome:
-        """Wait for the end. A timeout raises TimeoutError and leaves the watch as it is.
-
-        ClientClosed if the client is closed before.
-        """
+        """Wait for the end. TimeoutError leaves the watch as it is; ClientClosed if the client is closed before."""
         if not await self._clock.first_of({self._outcome}, timeout):
             raise TimeoutError(f"prompt {self.prompt_id} did not end within {timeout} s")
         return self._outcome.result()
@@ -180,10 +177,7 @@ class Moment:
 
 @dataclass
 class Heard:
-    """What the websocket said: hints, and a second memory for when the history is gone.
-
-    `moments` are the first events and their times, to measure where the time went.
-    """
+    """What the websocket said: hints, and a second memory for when the history is gone."""
 
     clock: Clock = MONOTONIC_CLOCK
     start: bool = False
@@ -192,6 +186,7 @@ class Heard:
     outputs: dict[str, Any] = field(default_factory=dict)
     errors: list[Mapping[str, Any]] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
+    """The first events and their times, to measure where the time went."""
     _output_bytes: int = 0
 
     def take_moment(self, kind: str, node_id: str = "", step: int = 0, steps: int = 0) -> None:

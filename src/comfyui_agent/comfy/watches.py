@@ -189,14 +189,10 @@ class Watches:
             entry = await look_at_history(self._transport, watch.prompt_id)
         except ProtocolError as error:
             raise Unreadable(f"how the prompt ended cannot be read: {error.message}") from None
+        now = self._clock.now()
         if entry is not None:
             await self._judge(watch, entry)
-        else:
-            await self._unknown(watch)
-
-    async def _unknown(self, watch: Watch) -> None:
-        now = self._clock.now()
-        if watch.judged.first_unknown_at is None:
+        elif watch.judged.first_unknown_at is None:
             watch.judged.first_unknown_at = now
         elif now - watch.judged.first_unknown_at >= self._transport.limits.look_again_seconds:
             self._settle(watch, await judge_vanished(self._transport, watch))

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from comfyui_agent.domain.batches import BatchStatus
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
-from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.event_log import add_event
 from comfyui_agent.store.operation import OperationRunner, command, transition
 from comfyui_agent.store.port import Row, Session
@@ -98,7 +97,7 @@ def _end(session: Session, ending: Row, members: Sequence[Row]) -> None:
         failure = Failure(FailureClass.CANCELLED, f"with its batch {batch_id}, {reason}")
     else:
         failure = Failure(FailureClass.TIMEOUT, f"its batch {batch_id} has expired: {reason}")
-    facts = {"ids": json_text([row["job_id"] for row in members]), "failure_class": failure.kind.value}
+    facts = {"ids": [row["job_id"] for row in members], "failure_class": failure.kind.value}
     event = EventName.JOB_CANCELLED if is_cancelled else EventName.JOB_FAILED
     session.run("note_members_ended", **facts, event=event.value, message=failure.message)
     session.run("end_members", **facts, error_trace=failure.trace(), needs_regeneration=0 if is_cancelled else 1)

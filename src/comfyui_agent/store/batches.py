@@ -1,7 +1,4 @@
-"""Batches: filled, opened, paused and retried, and their members.
-
-The trigger `batch_landed` completes a batch when its last member ends.
-"""
+"""Batches and their members. The trigger `batch_landed` completes a batch when its last member ends."""
 
 from __future__ import annotations
 
@@ -18,7 +15,16 @@ from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.errors import BatchTaken
 from comfyui_agent.store.event_log import add_event
 from comfyui_agent.store.job_commands import facts_of, keep_workflows, submit_jobs
-from comfyui_agent.store.operation import Operation, OperationKind, command, query, statement, transition
+from comfyui_agent.store.operation import (
+    Operation,
+    OperationKind,
+    command,
+    figure,
+    listing,
+    query,
+    statement,
+    transition,
+)
 from comfyui_agent.store.port import Row, Session
 from comfyui_agent.store.rows import record, text
 from comfyui_agent.store.store import Store
@@ -65,7 +71,7 @@ def open_batch(session: Session, batch_id: str) -> None:
 def group_jobs(session: Session, batch: NewBatch, jobs: Sequence[JobId]) -> int:
     """Make a batch of existing jobs that are in no other. Returns how many; they may have ended already."""
     create_batch(session, batch, None)
-    joined = session.run("join_batch", id=batch.id, ids=json_text(list(jobs)))
+    joined = session.run("join_batch", id=batch.id, ids=jobs)
     open_batch(session, batch.id)
     return joined
 
@@ -119,14 +125,12 @@ async def batch_members(store: Store, batch_id: str, *, is_whole: bool = False) 
 @query
 def members_at(session: Session, batch_id: str, indexes: Sequence[int]) -> list[Job]:
     """The members at these places, in order. The cost grows with how many these are, not with the size of the batch."""
-    rows = session.rows("brief_members_at", id=batch_id, indexes=json_text(sorted(set(indexes))))
+    rows = session.rows("brief_members_at", id=batch_id, indexes=sorted(set(indexes)))
     return [record(Job, row) for row in rows]
 
 
-@query
-def members_without_place(session: Session, batch_id: str, most: int) -> list[Job]:
-    """Members that someone put in by hand, without a place."""
-    return [record(Job, row) for row in session.rows("brief_members_without_place", id=batch_id, most=most)]
+members_without_place: Operation[[str, int], list[Job]] = listing(Job, "brief_members_without_place", "id", "most")
+"""Members that someone put in by hand, without a place."""
 
 
 def batch_from(session: Session, row: Row) -> Batch:
@@ -202,12 +206,8 @@ def resubmit_jobs(
 
 
 free_turns: Operation[[], int] = statement("free_turns")
-
-
-@query
-def is_batch_idle(session: Session, batch_id: str) -> bool:
-    """Whether no member of a batch runs or may run soon, and no grid of it is due."""
-    return bool(session.value("is_batch_idle", id=batch_id))
+is_batch_idle: Operation[[str], bool] = figure(bool, "is_batch_idle", "id")
+"""Whether no member of a batch runs or may run soon, and no grid of it is due."""
 
 
 @query

@@ -15,7 +15,7 @@ from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.batches import resubmit_jobs
 from comfyui_agent.store.event_log import note_ending
 from comfyui_agent.store.job_commands import keep_workflows
-from comfyui_agent.store.operation import query, transition
+from comfyui_agent.store.operation import Operation, query, statement, transition
 from comfyui_agent.store.outcomes import LONGEST_TRACE
 from comfyui_agent.store.port import Row, Session
 from comfyui_agent.store.rows import parsed_object, record, text, whole_number
@@ -96,7 +96,7 @@ def note_written(
     for job_id, status in statuses.items():
         jobs[status].append(job_id)
     for status, ids in jobs.items():
-        session.run("note_written", word=status.value, ids=json_text(ids))
+        session.run("note_written", word=status.value, ids=ids)
     _keep(session, batch_id, digest_before=digests[0], digest=digests[1], last=sorted(statuses))
 
 
@@ -105,9 +105,7 @@ def confirm_written(session: Session, batch_id: str, digest: str) -> None:
     _keep(session, batch_id, digest_before=digest, last=[])
 
 
-@transition
-def forget_items(session: Session, jobs: Sequence[JobId]) -> None:
-    session.run("forget_items", ids=json_text(list(jobs)))
+forget_items: Operation[[Sequence[JobId]], int] = statement("forget_items", "ids")
 
 
 @transition

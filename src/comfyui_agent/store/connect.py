@@ -7,19 +7,13 @@ from pathlib import Path
 
 from comfyui_agent.store.errors import DatabaseUnusable
 from comfyui_agent.store.records import Compacted
-from comfyui_agent.store.sqlite.compaction import compact_file
-from comfyui_agent.store.sqlite.driver import SqliteDriver, find_or_make_room, migrate_file, version_of_file
+from comfyui_agent.store.sqlite.driver import SqliteDriver, compact_file, migrate_file, version_of_file
 from comfyui_agent.store.sqlite.migrator import NEWEST
 from comfyui_agent.store.store import Store
 
-COMPACT_PATIENCE = 5.0
-
 
 def open_store(place: str | Path, *, create: bool = True, give_up: Callable[[], bool] = lambda: False) -> Store:
-    """Open the database at a path or `sqlite:///path`. Other databases are refused in one line.
-
-    While another program holds the database locked, this waits until `give_up` returns True.
-    """
+    """Open the database at a path or `sqlite:///path`. While it is locked, wait until `give_up` returns True."""
     return Store(SqliteDriver.open(_path(place), create=create, give_up=give_up))
 
 
@@ -30,9 +24,7 @@ def migrate_store(place: str | Path) -> tuple[int, int]:
 
 def compact_store(place: str | Path) -> Compacted:
     """Give back the free space of a database that nobody uses."""
-    path = _path(place)
-    find_or_make_room(path, create=False)
-    return compact_file(path, lambda seconds: seconds < COMPACT_PATIENCE)
+    return compact_file(_path(place))
 
 
 def version_of(place: str | Path) -> tuple[int, int]:

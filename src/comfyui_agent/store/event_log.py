@@ -7,9 +7,9 @@ from typing import Any
 
 from comfyui_agent.domain.events import Event
 from comfyui_agent.domain.texts import whole
-from comfyui_agent.store.operation import query, transition
-from comfyui_agent.store.port import Row, Session
-from comfyui_agent.store.rows import record, text
+from comfyui_agent.store.operation import Operation, figure, query, transition
+from comfyui_agent.store.port import Session
+from comfyui_agent.store.rows import record
 
 LONGEST_MESSAGE = 2_000
 KEPT = 1_000_000
@@ -35,13 +35,13 @@ def _columns(event: Event) -> dict[str, Any]:
 
 @query
 def events_after(session: Session, after: int, most: int = 500) -> list[Event]:
-    return [_event(row) for row in session.rows("events_after", after=after, most=most)]
+    return [record(Event, row) for row in session.rows("events_after", after=after, most=most)]
 
 
 @query
 def alerts(session: Session, seconds: float, most: int = 50) -> list[Event]:
     """Alerts of the last seconds, newest first."""
-    return [_event(row) for row in session.rows("newest_alerts", seconds=seconds, most=most)]
+    return [record(Event, row) for row in session.rows("newest_alerts", seconds=seconds, most=most)]
 
 
 @query
@@ -50,21 +50,11 @@ def audit_trail(
 ) -> list[Event]:
     """Changes that people asked for, newest first: of the last seconds, by actors with a text, before an event."""
     rows = session.rows("audit_trail", seconds=seconds, actor=actor or None, before=before, most=most)
-    return [_event(row) for row in rows]
+    return [record(Event, row) for row in rows]
 
 
-def _event(row: Row) -> Event:
-    return record(Event, row, name=row["event"], timestamp=text(row["at"]) or "")
-
-
-@query
-def newest_event(session: Session) -> int:
-    return int(session.value("newest_event"))
-
-
-@query
-def failures_since(session: Session, after: int) -> int:
-    return int(session.value("failures_since", after=after))
+newest_event: Operation[[], int] = figure(int, "newest_event")
+failures_since: Operation[[int], int] = figure(int, "failures_since", "after")
 
 
 @transition

@@ -1,7 +1,4 @@
-"""Grids: the worker that claims one makes it, and the claim of a dead worker can be taken.
-
-Paths are claimed before the files exist, so that grids and results never overwrite each other.
-"""
+"""Grids: made by the worker that claims them. Paths are claimed before the files exist, so nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from pathlib import PurePosixPath
 
 from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.event_log import add_event
 from comfyui_agent.store.operation import Operation, statement, transition
 from comfyui_agent.store.port import Row, Session
@@ -63,10 +59,9 @@ def claim_grid_files(
 ) -> str:
     """Claim files for the grid of a batch, all or none. Returns why that is not possible, or an empty text.
 
-    `existing`: files that are on disk. One that is not recorded as this grid's is not replaced, unless it is the
-    `output` that a person named.
+    Of the files that are `existing` on disk, only this grid's own and the `output` that a person named are replaced.
     """
-    for row in session.rows("owners_of_paths", paths=json_text(list(paths))):
+    for row in session.rows("owners_of_paths", paths=paths):
         if row["batch_id"] != batch_id:
             return f"{row['path']} belongs to {holder_of(row)}"
     rows = session.rows("grid_files_of", id=batch_id)

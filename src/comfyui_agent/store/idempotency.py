@@ -48,10 +48,7 @@ Beginning: TypeAlias = Begun | Repeated | Busy | Different | TakenOver
 def begin_request(
     session: Session, key: str, scope: str, digest: str, creator: str, made: str, host: str, *, is_alone: bool
 ) -> Beginning:
-    """Note that `creator` is about to make something, or tell why it need not.
-
-    `is_alone`: no other request of this creator is under way with the key, so one that it began before was given up.
-    """
+    """Note that `creator` is about to make something, or why it need not. `is_alone`: an earlier try was given up."""
     session.run("prune_requests", days=KEPT_DAYS)
     keys = {"key": key, "scope": scope}
     if session.run("begin_request", **keys, digest=digest, creator=creator, made=made):

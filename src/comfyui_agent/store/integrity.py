@@ -18,6 +18,7 @@ from comfyui_agent.store.store import Store
 RESULTS_LOOKED_AT, RESULTS_AT_ONCE = 10_000, 1_000
 NAMED = 3
 LARGE_LOG = 64 * 1024 * 1024
+OLD_READER = ": some program keeps reading an old state; close it"
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,13 @@ class Finding:
 async def examine(store: Store, host: str, root: Path) -> list[Finding]:
     """Check everything. No job is changed; `host` is the caller's."""
     await bury_dead(store, host)
+    log = store.driver.log_bytes
     return [
         await store.run(_pages),
         await store.run(_counted),
         await store.run(_leases, host),
         await _results(store, root),
-        _log(store.driver.log_bytes),
+        Finding("write-ahead log", log <= LARGE_LOG, megabytes(log) + ("" if log <= LARGE_LOG else OLD_READER)),
         await store.run(_sizes),
     ]
 
@@ -105,9 +107,3 @@ def _sizes(session: Session) -> Finding:
     words = f"{megabytes(size['bytes'])}, of which e3 db compact gives back about {given_back}"
     largest = [f"{text(row['config_name'])} ({row['bytes'] / 1024:,.1f} KB)" for row in session.rows("largest_jobs")]
     return Finding("sizes", True, f"{words}; the largest jobs are {', '.join(largest)}" if largest else words)
-
-
-def _log(size: int) -> Finding:
-    if size <= LARGE_LOG:
-        return Finding("write-ahead log", True, megabytes(size))
-    return Finding("write-ahead log", False, f"{megabytes(size)}: some program keeps reading an old state; close it")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from comfyui_agent.domain.jobs import JobId, NewJob
 from comfyui_agent.domain.needs import Needs, needs_of_template
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.event_log import note_ending
-from comfyui_agent.store.operation import command
+from comfyui_agent.store.operation import Operation, OperationKind, command, statement
 from comfyui_agent.store.port import Session
 
 
@@ -21,10 +20,10 @@ from comfyui_agent.store.port import Session
 def submit_jobs(session: Session, jobs: Sequence[NewJob], *, are_told: bool = True) -> list[JobId | None]:
     """Accept jobs, all or none, and record that unless the caller does. Returns ids, None for a name that is taken."""
     keep_workflows(session, jobs)
-    rows = session.rows("insert_jobs", jobs=json_text([facts_of(job) for job in jobs]))
+    rows = session.rows("insert_jobs", jobs=[facts_of(job) for job in jobs])
     ids = {row["config_name"]: JobId(row["id"]) for row in rows}
     if are_told:
-        session.run("note_submitted", ids=json.dumps(sorted(ids.values())))
+        session.run("note_submitted", ids=sorted(ids.values()))
     return [ids.pop(job.config_name, None) for job in jobs]
 
 
@@ -79,11 +78,6 @@ def retry_jobs(session: Session, jobs: Sequence[JobId], *, forget_files: bool = 
 
 
 @command
-def dismiss_jobs(session: Session, jobs: Sequence[JobId]) -> int:
-    return session.run("dismiss_jobs", ids=json_text(list(jobs)))
-
-
-@command
 def remove_jobs(session: Session, jobs: Sequence[JobId]) -> list[JobId]:
     removed = [job_id for job_id in jobs if session.run("remove_job", id=job_id)]
     for job_id in removed:
@@ -92,6 +86,5 @@ def remove_jobs(session: Session, jobs: Sequence[JobId]) -> list[JobId]:
     return removed
 
 
-@command
-def set_priority(session: Session, job_id: JobId, priority: int) -> bool:
-    return session.run("set_priority", id=job_id, priority=priority) > 0
+dismiss_jobs: Operation[[Sequence[JobId]], int] = statement("dismiss_jobs", "ids", kind=OperationKind.COMMAND)
+set_priority: Operation[[JobId, int], int] = statement("set_priority", "id", "priority", kind=OperationKind.COMMAND)

@@ -17,7 +17,7 @@ from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.event_log import add_event, note_ending
 from comfyui_agent.store.grids import holder_of
 from comfyui_agent.store.job_commands import facts_of, keep_workflows
-from comfyui_agent.store.operation import Operation, command, query, statement, transition
+from comfyui_agent.store.operation import Operation, column, command, query, statement, transition
 from comfyui_agent.store.outcomes import LONGEST_TRACE
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.rows import record, text
@@ -28,7 +28,7 @@ SUBMITTED = (FileVerdict.ACCEPTED, FileVerdict.UPDATED, FileVerdict.RESUBMITTED)
 @command
 def file_jobs(session: Session, files: Sequence[ReadFile]) -> list[Disposition]:
     """Take in files, all or none. Returns what became of each, in their order. No name may occur twice."""
-    names = json_text([filed.job.config_name for filed in files])
+    names = [filed.job.config_name for filed in files]
     known = {row["config_name"]: record(KnownJob, row) for row in session.rows("known_jobs", names=names)}
     owners = _owners(session, {filed.job.file_path for filed in files if filed.job.file_path})
     dispositions: list[Disposition] = []
@@ -50,7 +50,7 @@ def file_jobs(session: Session, files: Sequence[ReadFile]) -> list[Disposition]:
             _change(session, row, verdict, filed)
         dispositions.append(Disposition(verdict, _reason(verdict, filed, row), row.source if row else None))
     keep_workflows(session, (filed.job for filed in new))
-    rows = session.rows("insert_jobs", jobs=json_text([_facts(filed) for filed in new]))
+    rows = session.rows("insert_jobs", jobs=[_facts(filed) for filed in new])
     ids = {row["config_name"]: JobId(row["id"]) for row in rows}
     _note(session, [(ids[filed.job.config_name], filed) for filed in new])
     return dispositions
@@ -78,11 +78,11 @@ class _Owner:
 def _owners(session: Session, paths: Collection[str]) -> dict[str, list[_Owner]]:
     """The owners of paths that belong to jobs or grids, or are kept for one."""
     found: dict[str, list[_Owner]] = {}
-    for row in session.rows("owners_of_paths", paths=json_text(sorted(paths))) if paths else ():
+    for row in session.rows("owners_of_paths", paths=sorted(paths)) if paths else ():
         source = text(row["source"]) if row["status"] == JobStatus.PENDING.value else None
         found.setdefault(row["path"], []).append(_Owner(holder_of(row), text(row["config_name"]), source))
     folders = {path: PurePosixPath(path).parent.name for path in paths if is_grid_name(PurePosixPath(path).name)}
-    rows = session.rows("batches_named", ids=json_text(sorted(set(folders.values())))) if folders else ()
+    rows = session.rows("batches_named", ids=sorted(set(folders.values()))) if folders else ()
     batches = {row["id"] for row in rows}
     for path, folder in folders.items():
         if folder in batches:
@@ -142,7 +142,7 @@ def _facts(filed: ReadFile) -> dict[str, Any]:
 
 
 def _note(session: Session, submitted: Sequence[tuple[JobId, ReadFile]]) -> None:
-    session.run("note_submitted", ids=json_text([job_id for job_id, filed in submitted if not filed.problem]))
+    session.run("note_submitted", ids=[job_id for job_id, filed in submitted if not filed.problem])
     for job_id, filed in submitted:
         if filed.problem:
             kind = FailureClass.INVALID.value
@@ -152,13 +152,11 @@ def _note(session: Session, submitted: Sequence[tuple[JobId, ReadFile]]) -> None
 @command
 def cancel_deleted(session: Session, sources: Sequence[str]) -> list[str]:
     """Cancel pending jobs whose files are gone. Returns their names. The file may come back as a new job."""
-    names = json_text([source.rpartition("/")[2] for source in sources])
-    session.run("forget_changes", names=names, sources=json_text(list(sources)))
+    session.run("forget_changes", names=[source.rpartition("/")[2] for source in sources], sources=sources)
     kind, words = FailureClass.CANCELLED.value, "its file was deleted"
-    for row in session.rows("jobs_of_sources", sources=json_text(list(sources))):
+    for row in session.rows("jobs_of_sources", sources=sources):
         note_ending(session, Event(EventName.JOB_CANCELLED, job_id=row["id"], failure_class=kind, message=words))
-    rows = session.rows("cancel_deleted", sources=json_text(list(sources)))
-    return [row["config_name"] for row in rows]
+    return [row["config_name"] for row in session.rows("cancel_deleted", sources=sources)]
 
 
 @query
@@ -177,11 +175,7 @@ def file_of_job(session: Session, job_id: JobId) -> tuple[str | None, str | None
 
 
 note_file_moved: Operation[[str, str, str], int] = statement("note_file_moved", "name", "source", "target")
-
-
-@query
-def pending_sources(session: Session) -> list[str]:
-    return [row["source"] for row in session.rows("pending_sources")]
+pending_sources: Operation[[], list[str]] = column(list, "pending_sources")
 
 
 @transition

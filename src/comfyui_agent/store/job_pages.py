@@ -11,20 +11,8 @@ from typing import Any
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import json_text
+from comfyui_agent.store import job_orders
 from comfyui_agent.store.batches import batch_from
-from comfyui_agent.store.cursors import BadCursor as BadCursor
-from comfyui_agent.store.cursors import CursorPlace, cursor_of, place_of
-from comfyui_agent.store.job_orders import (
-    ATTENTION,
-    BY_STATUS,
-    LETTERS,
-    NEWEST,
-    JobOrder,
-    MatchingNames,
-    by_prefix,
-    members_of,
-)
 from comfyui_agent.store.job_queries import count_jobs
 from comfyui_agent.store.operation import query
 from comfyui_agent.store.port import Row, Session
@@ -77,10 +65,7 @@ class JobFilter:
 
 @dataclass(frozen=True)
 class JobPage:
-    """Some jobs in order, and the cursor of the next page. None: there are no more.
-
-    A page may end before it is full, where many rows do not match or rows are large. It is not whole then.
-    """
+    """Some jobs in order, and the cursor of the next page, if there is one. A page that ends early is not whole."""
 
     jobs: list[Job]
     cursor: str | None
@@ -102,20 +87,18 @@ def job_page(
     """A page of at most `limit` jobs from a cursor on. BadCursor if the cursor belongs to another request.
 
     Large values are left out. With `most_bytes`, the page ends before its jobs take more; it has at least one.
-
     Processing jobs come first, then pending ones as they will run, then failed and done ones, newest first. A batch has
-    its own order. With a text, the newest job comes first; for less than three letters, jobs whose names begin with the
-    text come before the others.
+    its own order. With a text, the newest comes first; for less than three letters, names that begin with it do.
     """
     if not wanted.is_possible:
         return JobPage([], None, True)
-    order, place = place_of(cursor) if cursor is not None else (None, None)
+    order, place = job_orders.place_of(cursor) if cursor is not None else (None, None)
     orders = _orders(session, wanted, order)
     if order is not None:
         while orders and orders[0].name != order:
             orders = orders[1:]
         if not orders:
-            raise BadCursor("the cursor belongs to a page of another question")
+            raise job_orders.BadCursor("the cursor belongs to a page of another question")
     return _Reader(session, wanted, min(max(limit, 1), MOST_ON_A_PAGE), most_bytes).read(orders, place)
 
 
@@ -125,9 +108,9 @@ def batch_page(
 ) -> BatchPage:
     """Batches from a cursor on, newest first."""
     name = f"batches {kind or ''}"
-    order, place = place_of(cursor) if cursor is not None else (name, None)
+    order, place = job_orders.place_of(cursor) if cursor is not None else (name, None)
     if order != name:
-        raise BadCursor("the cursor belongs to a page of another question")
+        raise job_orders.BadCursor("the cursor belongs to a page of another question")
     limit = min(max(limit, 1), MOST_ON_A_PAGE)
     facts: dict[str, Any] = {"kind": kind.value if kind else None, "most": limit + 1}
     if place is None:
@@ -139,25 +122,27 @@ def batch_page(
     following = None
     if len(rows) > limit:
         last = rows[limit - 1]
-        following = cursor_of(name, CursorPlace(last["created_at"], last["place"]))
+        following = job_orders.cursor_of(name, job_orders.CursorPlace(last["created_at"], last["place"]))
     return BatchPage([batch_from(session, row) for row in rows[:limit]], following)
 
 
-def _orders(session: Session, wanted: JobFilter, order: str | None) -> list[JobOrder]:
+def _orders(session: Session, wanted: JobFilter, order: str | None) -> list[job_orders.JobOrder]:
     """The orders to read one after the other. A later page goes on in the order of the first."""
     if wanted.batch_id:
-        return [members_of(wanted.batch_id, wanted.state)]
+        return [job_orders.members_of(wanted.batch_id, wanted.state)]
     if wanted.attention and not wanted.text:
-        return [ATTENTION]
+        return [job_orders.ATTENTION]
     if not wanted.text:
-        return [each for status, each in BY_STATUS.items() if wanted.state in (None, status)]
-    names = MatchingNames(wanted.text) if len(wanted.text) >= LETTERS else None
+        return [each for status, each in job_orders.BY_STATUS.items() if wanted.state in (None, status)]
+    names = job_orders.MatchingNames(wanted.text) if len(wanted.text) >= job_orders.LETTERS else None
     if wanted.state is not None and _is_status_better(session, wanted.state, names, order):
-        return [BY_STATUS[wanted.state]]
-    return [names] if names is not None else [by_prefix(wanted.text), NEWEST]
+        return [job_orders.BY_STATUS[wanted.state]]
+    return [names] if names is not None else [job_orders.by_prefix(wanted.text), job_orders.NEWEST]
 
 
-def _is_status_better(session: Session, status: JobStatus, names: MatchingNames | None, order: str | None) -> bool:
+def _is_status_better(
+    session: Session, status: JobStatus, names: job_orders.MatchingNames | None, order: str | None
+) -> bool:
     """Whether to go by status: few jobs have it, or so many contain the text that some are found soon."""
     if order is not None:
         return order == status.value
@@ -174,17 +159,17 @@ class _Reader:
         self._asked = limit
         self._limit = limit
         self._bytes_left = sys.maxsize if most_bytes is None else most_bytes
-        self._found: list[tuple[JobOrder, Row]] = []
+        self._found: list[tuple[job_orders.JobOrder, Row]] = []
         self._left = MOST_LOOKED_AT
 
-    def read(self, orders: Sequence[JobOrder], place: CursorPlace | None) -> JobPage:
+    def read(self, orders: Sequence[job_orders.JobOrder], place: job_orders.CursorPlace | None) -> JobPage:
         for order in orders:
             reached = self._read_on(order, place)
             if len(self._found) > self._limit:
                 last_order, last = self._found[self._limit - 1]
-                return self._page(cursor_of(last_order.name, last_order.place_of(last)))
+                return self._page(job_orders.cursor_of(last_order.name, last_order.place_of(last)))
             if reached is not None:
-                return self._page(cursor_of(order.name, reached))
+                return self._page(job_orders.cursor_of(order.name, reached))
             place = None
         return JobPage([record(Job, row) for _, row in self._found], None, True)
 
@@ -192,7 +177,9 @@ class _Reader:
         jobs = [record(Job, row) for _, row in self._found[: self._limit]]
         return JobPage(jobs, cursor, len(jobs) == self._asked)
 
-    def _read_on(self, order: JobOrder, place: CursorPlace | None) -> CursorPlace | None:
+    def _read_on(
+        self, order: job_orders.JobOrder, place: job_orders.CursorPlace | None
+    ) -> job_orders.CursorPlace | None:
         """Read on from a place. Returns where it stopped, None at the end of the order."""
         size = FIRST_LOOK + GROWTH * self._limit if self._wanted.is_selective else self._limit + 1
         while self._left > 0:
@@ -204,7 +191,7 @@ class _Reader:
                 return place
         return place
 
-    def _take(self, order: JobOrder, ids: Sequence[int]) -> None:
+    def _take(self, order: job_orders.JobOrder, ids: Sequence[int]) -> None:
         """Keep the jobs that are asked for, and one more than fits, to know that there are more."""
         for start in range(0, len(ids), AT_ONCE):
             for row in self._among(order, ids[start : start + AT_ONCE]):
@@ -216,10 +203,10 @@ class _Reader:
             if len(self._found) > self._limit:
                 return
 
-    def _among(self, order: JobOrder, ids: Sequence[int]) -> list[Row]:
+    def _among(self, order: job_orders.JobOrder, ids: Sequence[int]) -> list[Row]:
         wanted = self._wanted
         facts = {name: value or None for name, value in vars(wanted).items()}
         facts |= {"status": wanted.state and wanted.state.value, "attention": wanted.attention}
-        not_beginning = wanted.text if order is NEWEST else None
+        not_beginning = wanted.text if order is job_orders.NEWEST else None
         most = self._limit + 1 - len(self._found)
-        return self._session.rows("jobs_among", ids=json_text(ids), not_beginning=not_beginning, most=most, **facts)
+        return self._session.rows("jobs_among", ids=ids, not_beginning=not_beginning, most=most, **facts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from comfyui_agent.domain.jobs import Attempt, Job, JobId, Template
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.store.operation import query
+from comfyui_agent.store.operation import Operation, figure, listing, query
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Counts
 from comfyui_agent.store.rows import record
@@ -53,21 +53,11 @@ def list_jobs(
     return [record(Job, row) for row in rows]
 
 
-@query
-def list_attempts(session: Session, job_id: JobId) -> list[Attempt]:
-    return [record(Attempt, row) for row in session.rows("attempts_of_job", job_id=job_id)]
-
-
-@query
-def is_queue_idle(session: Session) -> bool:
-    """Whether nothing is pending or processing. Looked up, since counts can be wrong after changes by hand."""
-    return bool(session.value("is_idle"))
-
-
-@query
-def open_jobs_of(session: Session, token_id: int, most: int) -> int:
-    """How many jobs of a token have not ended, counted up to `most`."""
-    return int(session.value("open_jobs_of", token_id=token_id, most=most))
+list_attempts: Operation[[JobId], list[Attempt]] = listing(Attempt, "attempts_of_job", "job_id")
+is_queue_idle: Operation[[], bool] = figure(bool, "is_idle")
+"""Whether nothing is pending or processing. Looked up, since counts can be wrong after changes by hand."""
+open_jobs_of: Operation[[int, int], int] = figure(int, "open_jobs_of", "token_id", "most")
+"""How many jobs of a token have not ended, counted up to `most`."""
 
 
 @query

@@ -10,8 +10,7 @@ from typing import Any
 from comfyui_agent.domain.forecast import Work
 from comfyui_agent.domain.jobs import Job, JobId
 from comfyui_agent.domain.needs import ANYTHING, ModelInput, Needs, Timing, model_names
-from comfyui_agent.domain.texts import json_text
-from comfyui_agent.store.operation import Operation, query, statement, transition
+from comfyui_agent.store.operation import Operation, listing, query, statement, transition
 from comfyui_agent.store.port import Row, Session
 from comfyui_agent.store.rows import record, text, whole_number
 
@@ -58,7 +57,7 @@ class Ahead:
 
 @query
 def find_needs(session: Session, keys: Collection[str]) -> list[Needs]:
-    return [_needs(row) for row in session.rows("find_needs", keys=json_text(sorted(keys)))]
+    return [_needs(row) for row in session.rows("find_needs", keys=sorted(keys))]
 
 
 @query
@@ -79,10 +78,10 @@ def needs_of_memory(session: Session) -> list[Needs]:
     return [_needs(row) for row in session.rows("needs_of_memory")]
 
 
-@query
-def jobs_without_needs(session: Session, priority: Any, most: int) -> list[Described]:
-    """The oldest jobs of a priority whose needs are not known yet."""
-    return [record(Described, row) for row in session.rows("jobs_without_needs", priority=priority, most=most)]
+jobs_without_needs: Operation[[Any, int], list[Described]] = listing(
+    Described, "jobs_without_needs", "priority", "most"
+)
+"""The oldest jobs of a priority whose needs are not known yet."""
 
 
 @transition
@@ -95,14 +94,9 @@ def set_needs(session: Session, found: Sequence[tuple[JobId, Needs | None]]) -> 
 
 
 @query
-def timings(session: Session) -> list[Timing]:
-    return [record(Timing, row) for row in session.rows("timings")]
-
-
-@query
 def work_left(session: Session, configured: Sequence[str], batch_id: str | None = None) -> list[Work]:
     """What is to be done for a batch, else all, by server. Those that are configured count if no server has work."""
-    rows = session.rows("work_left", configured=json_text(configured), batch_id=batch_id)
+    rows = session.rows("work_left", configured=configured, batch_id=batch_id)
     return [record(Work, row) for row in rows]
 
 
@@ -116,16 +110,13 @@ class RendersOfNeeds:
 
 
 @query
-def renders_at(session: Session, servers: Collection[str]) -> list[RendersOfNeeds]:
-    return [record(RendersOfNeeds, row) for row in session.rows("renders_at", servers=json_text(list(servers)))]
-
-
-@query
 def server_sets(session: Session) -> dict[str, LoadedSet]:
     rows = session.rows("server_sets")
     return {row["server"]: record(LoadedSet, row, models=_models(row)) for row in rows}
 
 
+timings: Operation[[], list[Timing]] = listing(Timing, "timings")
+renders_at: Operation[[Sequence[str]], list[RendersOfNeeds]] = listing(RendersOfNeeds, "renders_at", "servers")
 raise_memory: Operation[[str, int], int] = statement("raise_memory", "key", "memory")
 forget_set: Operation[[str], int] = statement("forget_set", "server")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-from comfyui_agent.store.port import Session
+from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.rows import record
 
 P = ParamSpec("P")
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -60,3 +62,26 @@ def statement(name: str, *values: str, kind: OperationKind = OperationKind.TRANS
 
     work.__name__ = name
     return Operation(work, kind)
+
+
+def listing(kind: type[T], name: str, *values: str) -> Operation[..., list[T]]:
+    """An operation that returns the rows of one query as records."""
+    return _reading(lambda rows: [record(kind, row) for row in rows], name, values)
+
+
+def column(kind: Callable[[list[Any]], T_co], name: str, *values: str) -> Operation[..., T_co]:
+    """An operation that returns the first column of one query, as a list or a set."""
+    return _reading(lambda rows: kind([next(iter(row.values())) for row in rows]), name, values)
+
+
+def figure(kind: Callable[[Any], T_co], name: str, *values: str) -> Operation[..., T_co]:
+    """An operation that returns the one value of a query."""
+    return _reading(lambda rows: kind(next(iter(rows[0].values()))), name, values)
+
+
+def _reading(read: Callable[[list[Row]], T_co], name: str, values: Sequence[str]) -> Operation[..., T_co]:
+    def work(session: Session, *given: object) -> T_co:
+        return read(session.rows(name, **dict(zip(values, given, strict=True))))
+
+    work.__name__ = name
+    return Operation(work, OperationKind.QUERY)

@@ -16,6 +16,5 @@ from comfyui_agent.store.liveness import *
 from comfyui_agent.store.needs import *
 from comfyui_agent.store.outcomes import *
 from comfyui_agent.store.overview import *
-from comfyui_agent.store.recovery import *
 from comfyui_agent.store.server_states import *
 from comfyui_agent.store.tokens import *

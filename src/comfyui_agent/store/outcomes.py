@@ -1,8 +1,4 @@
-"""How a run ends. Each ending is one transaction and needs the lease.
-
-The trigger `batch_landed` runs in the same transaction: when the last member of a batch ends, it completes the batch,
-and `batch_completed` tells of that.
-"""
+"""How a run ends. Each ending is one transaction and needs the lease; triggers complete the batch in it."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from comfyui_agent.store.errors import FileTaken
 from comfyui_agent.store.event_log import add_event, note_ending
 from comfyui_agent.store.grids import holder_of
 from comfyui_agent.store.leases import change_leased
-from comfyui_agent.store.operation import query, transition
+from comfyui_agent.store.operation import Operation, column, transition
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Lease
 from comfyui_agent.store.rows import paths_in
@@ -32,10 +28,7 @@ LONGEST_TEXT = 8_000
 def claim_files(
     session: Session, lease: Lease, paths: Sequence[str], seconds: float, *, renews: bool = True
 ) -> list[str]:
-    """Prove the lease and claim files before they exist. Returns those it had. FileTaken if one is another's.
-
-    Without `renews`, the lease need not last longer than before.
-    """
+    """Prove the lease, prolong it if this `renews`, and claim files. Returns those it had. FileTaken for another's."""
     if not renews:  # one statement for a name that is free
         holder = {"id": lease.job_id, "fence": lease.fence}
         paths = [path for path in paths if not session.run("claim_free_file", path=path, **holder)]
@@ -54,22 +47,11 @@ def claim_files(
     return ours
 
 
-@query
-def owned_files(session: Session, paths: Sequence[str]) -> frozenset[str]:
-    listed = json_text(list(paths))
-    return frozenset(row["path"] for row in session.rows("owned_files", paths=listed))
-
-
-@query
-def recorded_files(session: Session, paths: Sequence[str]) -> frozenset[str]:
-    """The paths that are, or once were, a result or a grid."""
-    return frozenset(row["path"] for row in session.rows("recorded_files", paths=json_text(list(paths))))
-
-
-@query
-def kept_pictures(session: Session) -> frozenset[str]:
-    """The names of kept input files that jobs use."""
-    return frozenset(row["name"] for row in session.rows("kept_pictures"))
+owned_files: Operation[[Sequence[str]], frozenset[str]] = column(frozenset, "owned_files", "paths")
+recorded_files: Operation[[Sequence[str]], frozenset[str]] = column(frozenset, "recorded_files", "paths")
+"""The paths that are, or once were, a result or a grid."""
+kept_pictures: Operation[[], frozenset[str]] = column(frozenset, "kept_pictures")
+"""The names of kept input files that jobs use."""
 
 
 @transition
@@ -82,9 +64,8 @@ def with_unowned(session: Session, paths: Sequence[str], do: Callable[[str], Non
 @transition
 def complete_job(session: Session, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
     """Record the result of a job. Returns other files of the job that nothing refers to any more."""
-    listed = json_text(list(outputs))
     note_ending(session, Event(EventName.JOB_DONE, job_id=lease.job_id), duration=duration, is_timed=True)
-    job = change_leased(session, "complete_job", lease, outputs=listed, duration=duration)
+    job = change_leased(session, "complete_job", lease, outputs=list(outputs), duration=duration)
     session.run("end_attempt", **vars(lease), outcome=DONE, error=None)
     if duration is not None:
         session.run("note_timing", attempt_id=lease.attempt_id, seconds=duration)

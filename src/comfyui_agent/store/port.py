@@ -16,6 +16,7 @@ class Session(Protocol):
     """One transaction. Queries are known by name; each dialect has its own text of them.
 
     Times are `datetime` in UTC, in rows and in values. A time that someone wrote by hand and that is none stays text.
+    A list or a tuple becomes JSON.
     """
 
     def rows(self, query: str, **values: Any) -> list[Row]: ...
@@ -52,8 +53,7 @@ class Driver(Protocol):
     async def write(self, work: Callable[[Session], T], *, can_wait: bool = False) -> T:
         """Run work in a transaction. It is on disk when this returns; an exception undoes it.
 
-        Work may run more than once before its commit, so it may do nothing else that matters. `can_wait`: some
-        milliseconds do not matter, so that it may share the commit of others.
+        Work may run more than once before its commit. `can_wait`: for some milliseconds, to share a commit.
         """
 
     async def read(self, work: Callable[[Session], T]) -> T: ...
@@ -65,10 +65,7 @@ class Driver(Protocol):
 
 
 def load_queries(folder: Path) -> dict[str, str]:
-    """Every query of the `.sql` files of a folder: a line `-- name: next_jobs`, then the text up to the next such line.
-
-    ValueError if a name occurs twice.
-    """
+    """The queries of all `.sql` files, each below a line `-- name: next_jobs`. ValueError if a name occurs twice."""
     found: dict[str, str] = {}
     for file in sorted(folder.glob("*.sql")):
         parts = NAME.split(file.read_text(encoding="utf-8"))

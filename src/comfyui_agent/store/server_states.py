@@ -6,24 +6,17 @@ from collections.abc import Collection
 
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.server_states import STUCK_REMEDY, LostServer, ServerInState, ServerState, StuckPrompt
-from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.event_log import add_event
-from comfyui_agent.store.operation import Operation, OperationKind, command, query, statement
+from comfyui_agent.store.operation import Operation, OperationKind, command, listing, query, statement
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.rows import record
 
-
-@query
-def servers_out_of_work(session: Session) -> list[ServerInState]:
-    """Every server that people took out of work."""
-    return [record(ServerInState, row, state=ServerState(row["state"])) for row in session.rows("servers_out_of_work")]
+servers_out_of_work: Operation[[], list[ServerInState]] = listing(ServerInState, "servers_out_of_work")
+"""Every server that people took out of work."""
 
 
-@command
-def pause_server(session: Session, server: str) -> ServerState:
-    """Give a server nothing new. What it has runs on."""
-    session.run("pause_server", server=server)
-    return ServerState.PAUSED
+pause_server: Operation[[str], int] = statement("pause_server", "server", kind=OperationKind.COMMAND)
+"""Give a server nothing new. What it has runs on."""
 
 
 @command
@@ -49,10 +42,8 @@ def resume_server(session: Session, server: str) -> bool:
     return session.run("resume_server", server=server) > 0
 
 
-@query
-def stuck_prompts(session: Session) -> list[StuckPrompt]:
-    """Prompts that do not end, oldest first."""
-    return [record(StuckPrompt, row) for row in session.rows("stuck_prompts")]
+stuck_prompts: Operation[[], list[StuckPrompt]] = listing(StuckPrompt, "stuck_prompts")
+"""Prompts that do not end, oldest first."""
 
 
 @command
@@ -71,7 +62,7 @@ forget_stuck: Operation[[str], int] = statement("forget_stuck", "prompt_id", kin
 @query
 def is_blocked(session: Session, servers: Collection[str], batch_id: str | None = None) -> bool:
     """Whether all that is left waits for these servers, in one batch if it is named."""
-    return bool(session.value("is_blocked", servers=json_text(sorted(servers)), batch_id=batch_id))
+    return bool(session.value("is_blocked", servers=sorted(servers), batch_id=batch_id))
 
 
 @query

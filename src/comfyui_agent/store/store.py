@@ -17,13 +17,10 @@ class Store:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
+        self.identity = driver.identity
         self._listeners: list[Callable[[], None]] = []
         self.gathers = False
         """Whether what an agent records may wait some milliseconds to share a commit: that saves processor time."""
-
-    @property
-    def identity(self) -> str:
-        return self.driver.identity
 
     @property
     def version(self) -> int:

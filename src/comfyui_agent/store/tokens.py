@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.tokens import IDLE_SECONDS, PROXY, SESSION_SECONDS, LoginSession, Role, Token, proxy_hash
 from comfyui_agent.store.event_log import add_event
-from comfyui_agent.store.operation import Operation, query, statement, transition
+from comfyui_agent.store.operation import Operation, listing, query, statement, transition
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.rows import record, text
 
@@ -56,10 +56,8 @@ def enrol_user(session: Session, user: str, role: Role, address: str = "") -> To
     return token
 
 
-@query
-def list_tokens(session: Session) -> list[Token]:
-    """Every token, oldest first, including revoked and expired ones."""
-    return [record(Token, row) for row in session.rows("tokens")]
+list_tokens: Operation[[], list[Token]] = listing(Token, "tokens")
+"""Every token, oldest first, including revoked and expired ones."""
 
 
 @query

@@ -121,7 +121,8 @@ async def change_server(store: Store, actor: Actor, url: str, change: ServerChan
     state: ServerState | None = None
     match change:
         case ServerChange.PAUSE:
-            state = await store.run(ops.pause_server, url)
+            await store.run(ops.pause_server, url)
+            state = ServerState.PAUSED
         case ServerChange.DRAIN:
             state = await store.run(ops.drain_server, url)
         case ServerChange.RESUME:

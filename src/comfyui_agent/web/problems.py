@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 from comfyui_agent.domain.texts import is_whole
 from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, StoreClosed, StoreError
-from comfyui_agent.store.job_pages import BadCursor
+from comfyui_agent.store.job_orders import BadCursor
 from comfyui_agent.usecases.errors import Invalid, NotAllowed, NotFound, TooLarge, UseCaseError
 from comfyui_agent.web.screens import NoScreen
 

@@ -116,7 +116,7 @@ CALLS: dict[str, tuple[str, Call]] = {
     "queue": ("GET /queue", lambda comfy, _: comfy.queue()),
     "look_up": ("GET /history", lambda comfy, _: comfy.look_up(PROMPT_ID)),
     "system_stats": ("GET /system_stats", lambda comfy, _: comfy.system_stats()),
-    "object_info": ("GET /object_info", lambda comfy, _: comfy.object_info()),
+    "object_info": ("GET /object_info", lambda comfy, _: comfy.definitions.all()),
     "models": ("GET /models", lambda comfy, _: comfy.models()),
     "upload": ("POST /upload", lambda comfy, _: comfy.upload(b"bytes", "picture.png")),
     "download": ("GET /view", download),

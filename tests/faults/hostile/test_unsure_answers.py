@@ -183,4 +183,4 @@ async def test_saving_without_listing_is_no_failure(server: HostileServer, comfy
 
 
 async def _ask(comfy: ComfyClient) -> Any:
-    return await comfy.object_info()
+    return await comfy.definitions.all()

@@ -155,7 +155,7 @@ async def test_the_server_says_what_it_is_and_has(comfy: ComfyClient) -> None:
     assert definition is not None
     assert definition["output_node"] is True
     assert await comfy.definitions.of("No/Such Node?") is None
-    assert "KSampler" in await comfy.object_info()
+    assert "KSampler" in await comfy.definitions.all()
 
 
 async def test_without_a_websocket_the_end_is_known_within_the_poll_interval(wire: Wire) -> None:

@@ -12,8 +12,8 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import job_pages
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.cursors import FIRST_ID, LAST_ID, CursorPlace, cursor_of
-from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
+from comfyui_agent.store.job_orders import FIRST_ID, LAST_ID, BadCursor, CursorPlace, cursor_of
+from comfyui_agent.store.job_pages import JobFilter, JobPage
 from comfyui_agent.store.store import Store
 from support.store_batches import FOX, land, queue
 from support.stores import Database, lease, submit_one, wish

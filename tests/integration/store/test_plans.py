@@ -22,13 +22,13 @@ from comfyui_agent.store import (
     job_pages,
     job_queries,
     leases,
+    liveness,
     outcomes,
     overview,
-    recovery,
 )
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
-from comfyui_agent.store.cursors import CursorPlace, cursor_of
+from comfyui_agent.store.job_orders import CursorPlace, cursor_of
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Leased, Window
@@ -163,7 +163,7 @@ async def test_what_waits_in_front_costs_a_lease_nothing(store: Store, database:
         "batch idle": lambda session: batches.is_batch_idle(session, FOX),
         "grids": lambda session: grids.claim_grid(session, WORKER, HOST, None),
         "filling": lambda session: batches.discard_unfinished(session, HOST),
-        "recovery": recovery.open_attempts,
+        "recovery": liveness.open_attempts,
         "cancel": lambda session: job_commands.cancel_jobs(session, queued),
     }
     before = {name: await steps_of(store, work) for name, work in asked.items()}

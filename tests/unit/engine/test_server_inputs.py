@@ -49,7 +49,7 @@ class FakeServer:
 
     async def _upload(self, source: Path, name: str, *, subfolder: str = "") -> Uploaded:
         self.uploads.append((source.read_text(), f"{subfolder}/{name}"))
-        return Uploaded(name, subfolder, "input")
+        return Uploaded(name, subfolder)
 
 
 def server_with(spec: Any, section: str = "required", **more: Any) -> FakeServer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from comfyui_agent.sim.dialect import IMITATED, NEWEST, Dialect
+from comfyui_agent.sim.settings import IMITATED, NEWEST, Dialect
 
 FIRST_VERSION = {
     "targeted_interrupt": "0.3.57",

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comfyui_agent.store.cursors import FIRST_ID, LAST_ID, BadCursor, CursorPlace, Key, cursor_of, place_of
+from comfyui_agent.store.job_orders import FIRST_ID, LAST_ID, BadCursor, CursorPlace, Key, cursor_of, place_of
 
 IDS = st.integers(FIRST_ID, LAST_ID)
 TIMES = st.datetimes(timezones=st.just(timezone.utc)).map(

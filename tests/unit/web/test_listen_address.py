@@ -18,7 +18,7 @@ class Memory(ScriptedStore):
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
 
-    async def list_tokens(self) -> list[Token]:
+    async def tokens(self) -> list[Token]:
         return self._tokens
 
 

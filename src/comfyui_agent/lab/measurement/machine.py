@@ -87,7 +87,7 @@ async def server_facts(client: ComfyClient) -> ServerFacts:
         ]
         if is_local(client.address) and first_card(stats) is not None:
             facts.driver = await asyncio.to_thread(driver_version)
-        facts.nodes = len(await client.object_info())
+        facts.nodes = len(await client.definitions.all())
     return facts
 
 

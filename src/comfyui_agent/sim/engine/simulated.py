@@ -8,7 +8,6 @@ import sys
 import threading
 from typing import Any
 
-from comfyui_agent.sim.dialect import Dialect
 from comfyui_agent.sim.engine.card import Card, VideoMemory
 from comfyui_agent.sim.engine.definitions import BUNDLED, Definitions, model_folders
 from comfyui_agent.sim.engine.graph import OutputCache
@@ -17,7 +16,7 @@ from comfyui_agent.sim.engine.progress import Audience
 from comfyui_agent.sim.engine.prompt_run import PromptRun
 from comfyui_agent.sim.engine.validation import ValidationResult, Validator
 from comfyui_agent.sim.prompt_queue import Json, PromptQueue
-from comfyui_agent.sim.settings import Folders, SimSettings
+from comfyui_agent.sim.settings import Dialect, Folders, SimSettings
 
 
 class SimulatedEngine:

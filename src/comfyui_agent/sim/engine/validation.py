@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from comfyui_agent.sim.dialect import Dialect
 from comfyui_agent.sim.engine.definitions import Definitions, InputSpec
 from comfyui_agent.sim.prompt_queue import Json
-from comfyui_agent.sim.settings import Folders
+from comfyui_agent.sim.settings import Dialect, Folders
 
 LONGEST_LIST_SHOWN = 20
 CONVERSIONS: dict[str, Callable[[Any], Any]] = {"INT": int, "FLOAT": float, "STRING": str, "BOOLEAN": bool}

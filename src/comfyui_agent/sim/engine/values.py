@@ -79,10 +79,7 @@ class Masks:
 
 @dataclass(frozen=True)
 class Latent:
-    """Pictures that are not decoded yet: what to paint and, after an encode, what to paint over.
-
-    The pictures of a film are its frames; those of a batch are different pictures.
-    """
+    """Pictures that are not decoded yet: what to paint, and over what. A film has frames, a batch has pictures."""
 
     width: int
     height: int

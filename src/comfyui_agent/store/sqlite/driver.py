@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,11 @@ from typing import TypeVar
 
 import apsw
 
+from comfyui_agent.domain.texts import megabytes
 from comfyui_agent.pools import Pool
-from comfyui_agent.store.errors import DatabaseUnusable, StoreClosed
+from comfyui_agent.store.errors import DatabaseFull, DatabaseUnusable, StoreClosed
 from comfyui_agent.store.port import Session
+from comfyui_agent.store.records import Compacted
 from comfyui_agent.store.sqlite import migrator
 from comfyui_agent.store.sqlite.connection import connect, in_our_words, log_bytes
 from comfyui_agent.store.sqlite.session import SqliteSession, add_brief_views
@@ -23,7 +26,8 @@ from comfyui_agent.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 
-READ_PATIENCE = 10.0
+READ_PATIENCE, COMPACT_PATIENCE = 10.0, 5.0
+COMPACT_STEPS = 100_000
 HEADER, MAGIC = 100, b"SQLite format 3\0"
 BUSY_MS = 2_000
 
@@ -125,6 +129,27 @@ def migrate_file(path: Path) -> tuple[int, int]:
             return migrator.migrate(database)
         finally:
             database.close()
+
+
+def compact_file(path: Path) -> Compacted:
+    """Compact a database that nobody uses. Interrupted, it stays as it was. DatabaseFull if there is no room."""
+    find_or_make_room(path, create=False)
+    before = path.stat().st_size + log_bytes(path)
+    with _our_words(path):
+        database = connect(path, wait=lambda seconds: seconds < COMPACT_PATIENCE, create=False)
+        try:
+            database.set_progress_handler(lambda: False, COMPACT_STEPS)  # Ctrl-C is heard here
+            session = SqliteSession(database)
+            size = session.one("size_of_database")
+            assert size is not None
+            needed = 2 * (size["bytes"] - size["free"])
+            if shutil.disk_usage(path.parent).free < needed:
+                raise DatabaseFull(f"this needs {megabytes(needed)} free on the disk of {path}: make room first")
+            templates = session.run("remove_unused_templates")
+            database.execute("PRAGMA temp_store = file; VACUUM; PRAGMA wal_checkpoint(truncate)")
+        finally:
+            database.close()
+    return Compacted(before, path.stat().st_size + log_bytes(path), templates)
 
 
 def version_of_file(path: Path) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import apsw
 
+from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.port import Row, Session, load_queries
 from comfyui_agent.store.rows import TIME_LENGTH, TIMES_KEPT, time_text
 
@@ -90,9 +91,11 @@ def read_time(value: Any) -> Any:
 
 
 def _bind(_cursor: apsw.Cursor, _number: int, value: Any) -> str:
-    """The text of a time. SQLite has no type for it and asks here."""
+    """The text of a time, or a list as JSON. SQLite has no type for them and asks here."""
     if isinstance(value, datetime):
         return time_text(value)
+    if isinstance(value, (list, tuple)):
+        return json_text(value)
     raise TypeError(f"{type(value).__name__} cannot be stored")
 
 

@@ -12,7 +12,7 @@ from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.job_pages import BadCursor
+from comfyui_agent.store.job_orders import BadCursor
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.pages.cells import live_by_job, looks, newest_results
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View

@@ -16,7 +16,8 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
+from comfyui_agent.store.job_orders import BadCursor
+from comfyui_agent.store.job_pages import JobFilter, JobPage
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.html import parsed, shown
 from comfyui_agent.web.screens import NoScreen, View

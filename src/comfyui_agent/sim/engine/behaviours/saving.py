@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -20,9 +21,7 @@ DATE = {"year": "%Y", "month": "%m", "day": "%d", "hour": "%H", "minute": "%M", 
 
 
 def save_image(run: NodeRun, inputs: Json) -> Result:
-    images: Images = inputs["images"]
-    place = save_place(run.folders.output, inputs["filename_prefix"], *images.size)
-    return _save_pictures(run, images, place, compress_level=4)
+    return _save_pictures(run, inputs["images"], _place(run, inputs, inputs["images"]), compress_level=4)
 
 
 def preview_image(run: NodeRun, inputs: Json) -> Result:
@@ -37,22 +36,19 @@ def preview_mask(run: NodeRun, inputs: Json) -> Result:
 
 def preview_text(_: NodeRun, inputs: Json) -> Result:
     source = inputs.get("source")
-    if source is None or isinstance(source, str | int | float):
-        return Result(shown={"text": [str(source)]})
-    try:
-        text = json.dumps(source, indent=4)
-    except (TypeError, ValueError):
-        text = str(source)
+    text = str(source)
+    if source is not None and not isinstance(source, str | int | float):
+        with contextlib.suppress(TypeError, ValueError):
+            text = json.dumps(source, indent=4)
     return Result(shown={"text": [text]})
 
 
 def save_latent(run: NodeRun, inputs: Json) -> Result:
     latent: Latent = inputs["samples"]
-    place = save_place(run.folders.output, inputs["filename_prefix"])
     shape = (latent.count, 4, max(1, latent.height // 8), max(1, latent.width // 8))
     metadata = {key: json.dumps(value) for key, value in run.metadata.items()}
     seed = latent.recipe.seed if latent.recipe else 0
-    return _save(place, "latents", "latent", lambda path: write_latent(path, shape, seed, metadata))
+    return _save(_place(run, inputs), "latents", "latent", lambda path: write_latent(path, shape, seed, metadata))
 
 
 def save_animated_png(run: NodeRun, inputs: Json) -> Result:
@@ -67,21 +63,15 @@ def save_animated_webp(run: NodeRun, inputs: Json) -> Result:
 
 
 def save_video(run: NodeRun, inputs: Json) -> Result:
-    video: Video = inputs["video"]
-    place = save_place(run.folders.output, inputs["filename_prefix"], *video.images.size)
-    frames = video.images.frames
-    return _save(place, "images", "mp4", lambda path: write_mp4(path, frames, video.fps), animated=[True])
+    return _save_film(run, inputs, "mp4", write_mp4, inputs["video"])
 
 
 def save_webm(run: NodeRun, inputs: Json) -> Result:
-    images: Images = inputs["images"]
-    place = save_place(run.folders.output, inputs["filename_prefix"], *images.size)
-    frames, fps = images.frames, inputs["fps"]
-    return _save(place, "images", "webm", lambda path: write_webm(path, frames, fps), animated=[True])
+    return _save_film(run, inputs, "webm", write_webm, Video(inputs["images"], inputs["fps"]))
 
 
 def save_audio(run: NodeRun, inputs: Json) -> Result:
-    return _save_sound(inputs["audio"], save_place(run.folders.output, inputs["filename_prefix"]))
+    return _save_sound(inputs["audio"], _place(run, inputs))
 
 
 def preview_audio(run: NodeRun, inputs: Json) -> Result:
@@ -100,10 +90,15 @@ def _save_pictures(run: NodeRun, images: Images, place: SavePlace, compress_leve
 
 def _save_animation(run: NodeRun, inputs: Json, extension: str, options: Json, animated: bool) -> Result:
     images: Images = inputs["images"]
-    place = save_place(run.folders.output, inputs["filename_prefix"], *images.size)
+    place = _place(run, inputs, images)
     first, *others = (frame.copy() for frame in images.frames)  # Pillow leaves out repetitions of the same object
     options |= {"save_all": True, "append_images": others, "duration": int(1000 / inputs["fps"])}
     return _save(place, "images", extension, lambda path: first.save(path, **options), animated=[animated])
+
+
+def _save_film(run: NodeRun, inputs: Json, extension: str, write: Callable[..., None], film: Video) -> Result:
+    place = _place(run, inputs, film.images)
+    return _save(place, "images", extension, lambda path: write(path, film.images.frames, film.fps), animated=[True])
 
 
 def _save_sound(audio: Audio, place: SavePlace) -> Result:
@@ -162,6 +157,10 @@ def save_place(root: Path, prefix: str, width: int = 0, height: int = 0, kind: s
     folder.mkdir(parents=True, exist_ok=True)
     highest = max((_counter(name, stem) for name in os.listdir(folder)), default=0)
     return SavePlace(folder, subfolder, stem, highest + 1, kind)
+
+
+def _place(run: NodeRun, inputs: Json, images: Images | None = None) -> SavePlace:
+    return save_place(run.folders.output, inputs["filename_prefix"], *(images.size if images else ()))
 
 
 def _temporary_place(run: NodeRun) -> SavePlace:

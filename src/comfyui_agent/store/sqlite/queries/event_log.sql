@@ -19,7 +19,7 @@ SELECT strftime('%Y-%m-%d %H:%M:%f', 'now'), 'job.started', id, prompt_id, serve
 FROM jobs WHERE id = :job_id;
 
 -- name: events_after
-SELECT events.id, at, event, job_id, events.prompt_id, events.server, events.failure_class, duration_sec, wait_sec,
+SELECT events.id, at AS timestamp, event AS name, job_id, events.prompt_id, events.server, events.failure_class, duration_sec, wait_sec,
     message, actor, address, jobs.config_name, jobs.workflow_id, coalesce(events.batch_id, jobs.batch_id) AS batch_id,
     iif(batches.kind = 'book', batches.id, NULL) AS book_id,
     iif(batches.kind = 'book', jobs.batch_index + 1, NULL) AS page
@@ -28,7 +28,7 @@ LEFT JOIN batches ON batches.id = coalesce(events.batch_id, jobs.batch_id)
 WHERE events.id > :after ORDER BY events.id LIMIT :most;
 
 -- name: newest_alerts
-SELECT events.id, at, event, job_id, events.prompt_id, events.server, events.failure_class, duration_sec, wait_sec,
+SELECT events.id, at AS timestamp, event AS name, job_id, events.prompt_id, events.server, events.failure_class, duration_sec, wait_sec,
     message, actor, address, jobs.config_name, jobs.workflow_id, coalesce(events.batch_id, jobs.batch_id) AS batch_id,
     iif(batches.kind = 'book', batches.id, NULL) AS book_id,
     iif(batches.kind = 'book', jobs.batch_index + 1, NULL) AS page
@@ -39,7 +39,7 @@ WHERE events.event >= 'alert.' AND events.event < 'alert/'
 ORDER BY events.id DESC LIMIT :most;
 
 -- name: audit_trail
-SELECT events.id, at, event, job_id, events.prompt_id, events.server, events.failure_class, duration_sec, wait_sec,
+SELECT events.id, at AS timestamp, event AS name, job_id, events.prompt_id, events.server, events.failure_class, duration_sec, wait_sec,
     message, actor, address, jobs.config_name, jobs.workflow_id, coalesce(events.batch_id, jobs.batch_id) AS batch_id,
     iif(batches.kind = 'book', batches.id, NULL) AS book_id,
     iif(batches.kind = 'book', jobs.batch_index + 1, NULL) AS page
