@@ -18,7 +18,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import migrate_store, open_store
-from comfyui_agent.store.cursors import CursorPlace, cursor_of
+from comfyui_agent.store.job_orders import CursorPlace, cursor_of
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.sqlite.connection import connect
 from comfyui_agent.store.sqlite.session import QUERIES
