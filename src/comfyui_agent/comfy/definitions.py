@@ -59,13 +59,14 @@ class NodeDefinitions:
         """Ask about classes that are not known yet, or about all of these `anew`."""
         wanted = sorted(names if anew else set(names) - self._known.keys())
         everything = await self.all() if len(wanted) > MOST_ASKED_SINGLY else None
+        if len(self._known) + len(wanted) > MOST_REMEMBERED:
+            self._known.clear()
         for name in wanted:
             definition = await self.of(name) if everything is None else everything.get(name)
-            if len(self._known) < MOST_REMEMBERED:
-                found = None if definition is None else facts_of(definition)
-                if name not in self._known or self._known[name] != found:
-                    self._known[name] = found
-                    self.version += 1
+            found = None if definition is None else facts_of(definition)
+            if name not in self._known or self._known[name] != found:
+                self._known[name] = found
+                self.version += 1
 
     def known_classes(self) -> list[str]:
         return list(self._known)

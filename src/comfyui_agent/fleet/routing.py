@@ -118,9 +118,9 @@ class Routing:
         if load is None or not seconds:
             return None
         waiting = sum(count(head.needs, MOST_COUNTED) for head in heads)
-        if not busy:
-            return waiting * seconds > LOADS_SAVED * load
         paces = [1 / pace for name in busy if (pace := _near(self._seconds, heads[0].needs, name))]
+        if not paces:
+            return waiting * seconds > LOADS_SAVED * load
         alone, together = sum(paces), sum(paces) + 1 / seconds
         return waiting / alone - (load + max(0.0, waiting - alone * load) / together) > LOADS_SAVED * load
 
