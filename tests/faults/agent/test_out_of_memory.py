@@ -65,7 +65,7 @@ def steps(proxy: Lodger[FaultProxy]) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_job_that_never_fits_ends_as_oom_within_its_limit_and_the_others_go_on(
+def test_a_job_that_never_fits_ends_as_oom_and_says_what_there_is_and_the_others_go_on(
     start_server: Start, make_workspace: Make
 ) -> None:
     server = start_server("--vram-gb", "6")
@@ -74,12 +74,13 @@ def test_a_job_that_never_fits_ends_as_oom_within_its_limit_and_the_others_go_on
         small = [job(f"small_{n}.yaml", coloured(n + 1)) for n in range(6)]
         submit(workspace, job("large.yaml", sampled(4096), priority=1), *small)
         assert workspace.finish() == 1
-        assert steps(proxy).count("free") == 3
+        assert steps(proxy).count("free") == 2
     jobs = check_promises(workspace, 7, done=6)
     large = workspace.job("large.yaml")
     assert (large.status, large.failure_class) == ("failed", "oom")
-    assert (large.retries_attempted, large.run_count) == (2, 3)
-    assert outcomes_of(workspace, "large.yaml") == ["oom"] * 3
+    assert (large.retries_attempted, large.run_count) == (1, 2)
+    assert outcomes_of(workspace, "large.yaml") == ["oom"] * 2
+    assert "it needs 24.00 GiB at once, more than" in (large.error_trace or "")
     assert "node 5 (KSampler)" in (large.error_trace or "")
     assert "OutOfMemoryError" in (large.error_trace or "")
     assert [each.retries_attempted for each in jobs if each.id != large.id] == [0] * 6
@@ -96,7 +97,7 @@ def test_memory_is_freed_and_seen_free_before_the_next_try_and_the_job_is_done_w
         agent = workspace.start("--until-idle")
         wait_told(workspace, "job.retry", failure_class="oom")
         done = steps(proxy)
-        assert done[0] == "prompt"
+        done = done[done.index("prompt") :]  # how much memory there is was asked before
         assert done[1:4] == ["look", "free", "look"]
         assert "prompt" not in done[1:]
         server.kill()
