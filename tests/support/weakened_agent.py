@@ -73,15 +73,17 @@ def no_wait_after_oom() -> None:
 
 def posts_again() -> None:
     """A prompt whose answer was lost is posted again, under the same id, without asking."""
-    post = Transport.post
+    ask = Transport.ask
 
-    async def blindly(transport: Transport, path: str, body: Any) -> Answer:
+    async def blindly(transport: Transport, method: str, path: str, **question: Any) -> Answer:
         try:
-            return await post(transport, path, body)
+            return await ask(transport, method, path, **question)
         except ServerLost:
-            return await blindly(transport, path, body)
+            if path != "prompt":
+                raise
+            return await blindly(transport, method, path, **question)
 
-    Transport.post = blindly  # type: ignore[method-assign]
+    Transport.ask = blindly  # type: ignore[method-assign, assignment]
 
 
 def gives_up_on_lost_answers() -> None:
@@ -105,7 +107,7 @@ def renders_again_what_is_unsure() -> None:
 
 def waits_for_ever() -> None:
     """A prompt that its server no longer knows is waited for."""
-    Watches._unknown = nothing  # type: ignore[method-assign, assignment]
+    Watches._look_at_history = nothing  # type: ignore[method-assign, assignment]
 
 
 def no_alert() -> None:
