@@ -156,6 +156,7 @@ def build_scene(folder: Path, ports: tuple[int | None, int | None] = (None, None
         )
     ]
     patient = {"E3_COMFYUI__STALL_SECONDS": "600", "COMFY_MAX_RETRIES": "1", "E3_UI__PREVIEWS": "true"}
+    patient["E3_ROUTING__STAY_SECONDS"] = "0"  # what is done when the servers hang depends on the order
     site = new_site(folder / "workspace", *servers, **patient)
     for hours, (path, report) in enumerate(REPORTS.items(), start=1):
         _write(site.workspace.root / path, report, hours)
