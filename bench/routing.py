@@ -21,7 +21,7 @@ from typing import Any
 
 import filling
 from comfyui_agent.domain.jobs import NewJob, Template
-from comfyui_agent.domain.routing import Choice, Decline, Head, ServerSet, choose
+from comfyui_agent.domain.routing import Head, Routed, choose
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.leases import Queue
@@ -282,8 +282,8 @@ def measure_schedule() -> list[Line]:
 class OnlyOurs:
     """The route of a server that can run nothing of the others."""
 
-    def choose(self, priority: Any, waiting: Sequence[Head], state: ServerSet, queue: Queue) -> Choice | Decline | None:  # noqa: ARG002
-        return choose([head for head in waiting if head.needs == filling.OURS], state, 120.0)
+    def choose(self, priority: Any, waiting: Sequence[Head], loaded: str | None, queue: Queue) -> Routed:  # noqa: ARG002
+        return choose([head for head in waiting if head.needs == filling.OURS], loaded, 120.0)
 
 
 def measure_leases() -> list[Line]:

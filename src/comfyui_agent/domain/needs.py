@@ -109,6 +109,16 @@ class Timing:
         return max(0.0, self.cold_seconds - self.seconds)
 
 
+def load_times(timings: Iterable[Timing]) -> dict[tuple[str, str], float]:
+    """Seconds of a load by model set and server, where they were measured. Of several workflows the longest counts."""
+    found: dict[tuple[str, str], float] = {}
+    for each in timings:
+        if each.load_seconds is not None:
+            where = each.model_set, each.server
+            found[where] = max(each.load_seconds, found.get(where, 0.0))
+    return found
+
+
 def model_names(models: Iterable[ModelInput]) -> str:
     """The models as people name them: files first, in the order of their names."""
     values = [model.value for model in sorted(models)]

@@ -25,13 +25,6 @@ class Head:
 
 
 @dataclass(frozen=True)
-class ServerSet:
-    """The models that a server has loaded."""
-
-    model_set: str | None = None
-
-
-@dataclass(frozen=True)
 class Choice:
     """Jobs of these needs are next. With `below`, only those with a smaller id."""
 
@@ -52,16 +45,21 @@ class Decline:
     oldest: int | None
 
 
+Routed = Choice | Decline | None
+"""None: the server can run none of the jobs."""
+
+
 def choose(
     heads: Sequence[Head],
-    state: ServerSet,
+    loaded: str | None,
     stay_seconds: float,
     busy_elsewhere: Callable[[], Collection[str]] = frozenset,
     is_worth_loading: Callable[[Head], bool | None] = lambda _: None,
-) -> Choice | Decline | None:
+) -> Routed:
     """Choose among the heads that this server can run. None if there are none.
 
-    `busy_elsewhere`: model sets that other servers work on. `is_worth_loading`: None if nobody can say.
+    `loaded`: the model set that it has. `busy_elsewhere`: model sets that other servers work on.
+    `is_worth_loading`: None if nobody can say.
     """
     if not heads:
         return None
@@ -71,7 +69,7 @@ def choose(
         return Choice(oldest.needs, oldest.model_set, ordered[1].job_id if len(ordered) > 1 else None)
     chosen: Head | None = oldest
     if oldest.overtaken_seconds < stay_seconds:
-        chosen = _preferred(ordered, state.model_set, busy_elsewhere, is_worth_loading)
+        chosen = _preferred(ordered, loaded, busy_elsewhere, is_worth_loading)
     if chosen is None:
         return Decline(oldest.job_id)
     # What is taken behind the oldest may overtake others: that is a choice of its own, and is noted.

@@ -93,7 +93,7 @@ class NeedsLookup:
         try:
             await definitions.learn({*wanted, *definitions.known_classes()} if anew else wanted, anew=anew)
             if anew or server.capacity is None:
-                server.capacity = (await server.client.system_stats()).capacity
+                await server.measure()
         except ComfyError as error:
             log.info("%s did not say what it has: %s", server.name, error.message)
             server.unreadable_until = self.clock.now() + UNREADABLE_SECONDS

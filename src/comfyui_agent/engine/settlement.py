@@ -138,7 +138,7 @@ class Settlement:
         known = self.routing.find(leased.needs)
         if known is None:
             return failure, False
-        await asyncio.gather(*(_measure(each) for each in self.routing.employed()))
+        await asyncio.gather(*(_measure(each) for each in self.routing.employed() if each.answers))
         if server.capacity is None:
             return failure, False
         known = replace(known, memory_over=max(known.memory_over or 0, server.capacity))
@@ -171,7 +171,5 @@ class Settlement:
 
 
 async def _measure(server: FleetServer) -> None:
-    """See how much memory one prompt could have at a server now."""
-    if server.answers:
-        with contextlib.suppress(ComfyError):
-            server.capacity = (await server.client.system_stats()).capacity
+    with contextlib.suppress(ComfyError):
+        await server.measure()

@@ -20,6 +20,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.fleet.launch.plan import Slot
+from comfyui_agent.fleet.launch.state import write_note
 from comfyui_agent.fleet.launch.tuning import MEASURING, Findings, Sample, Step, Tuning
 from comfyui_agent.fleet.routing import RoutedFleet
 from comfyui_agent.fleet.server import Health
@@ -140,13 +141,7 @@ class Tuner:
             shown[card] = facts | {"processes": self.supervisor.processes(card), "reference": dict(self._reference)}
         if shown != self._shown:
             self._shown = shown
-            await FILES.run(_write, self.folder / TUNING, json.dumps(shown))
-
-
-def _write(path: Path, text: str) -> None:
-    unnamed = path.with_suffix(".new")
-    unnamed.write_text(text)
-    unnamed.replace(path)
+            await FILES.run(write_note, self.folder / TUNING, json.dumps(shown).encode())
 
 
 def read_tunings(folder: Path) -> dict[str, dict[str, Any]]:

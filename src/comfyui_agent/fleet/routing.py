@@ -8,8 +8,8 @@ from functools import cache, partial
 from typing import Any, Protocol
 
 from comfyui_agent.clock import Clock
-from comfyui_agent.domain.needs import ANYTHING, Needs, Timing, missing_everywhere
-from comfyui_agent.domain.routing import Choice, Decline, Head, ServerSet, choose, stay_for
+from comfyui_agent.domain.needs import ANYTHING, Needs, Timing, load_times, missing_everywhere
+from comfyui_agent.domain.routing import Decline, Head, Routed, choose, stay_for
 from comfyui_agent.fleet.server import FleetServer, Health
 from comfyui_agent.store.leases import Queue
 
@@ -52,16 +52,10 @@ class Routing:
     def find(self, key: str | None) -> Needs | None:
         return self._known.get(key) if key else None
 
-    def know_timings(self, timings: Iterable[Timing]) -> None:
-        """Take measured seconds over. Of one model set on a server, the longest load counts."""
-        loads: dict[tuple[str, str], float] = {}
-        for each in timings:
-            if each.seconds is not None:
-                self._seconds[each.needs, each.server] = each.seconds
-            if each.load_seconds is not None:
-                where = each.model_set, each.server
-                loads[where] = max(each.load_seconds, loads.get(where, 0.0))
-        self._load_seconds = loads
+    def know_timings(self, timings: Sequence[Timing]) -> None:
+        """Take measured seconds over."""
+        self._seconds |= {(each.needs, each.server): each.seconds for each in timings if each.seconds is not None}
+        self._load_seconds = load_times(timings)
 
     def stay_seconds(self, server: FleetServer, model_set: str | None) -> float:
         return stay_for(self._stay_seconds, self._load_seconds.get((model_set or "", server.name)))
@@ -153,7 +147,7 @@ class ServerRoute:
     server: FleetServer
     is_part: bool = False
 
-    def choose(self, priority: Any, waiting: Sequence[Head], state: ServerSet, queue: Queue) -> Choice | Decline | None:
+    def choose(self, priority: Any, waiting: Sequence[Head], loaded: str | None, queue: Queue) -> Routed:
         heads, is_unknown = [], False
         for head in waiting:
             fits: bool | None = True
@@ -175,8 +169,8 @@ class ServerRoute:
             others = [server for server, model_set in elsewhere().items() if model_set == head.model_set]
             return self.routing.is_worth_loading(self.server, same_set, others, partial(queue.count, priority))
 
-        stay_seconds = self.routing.stay_seconds(self.server, state.model_set)
-        return choose(heads, state, stay_seconds, lambda: elsewhere().values(), is_worth_loading)
+        stay_seconds = self.routing.stay_seconds(self.server, loaded)
+        return choose(heads, loaded, stay_seconds, lambda: elsewhere().values(), is_worth_loading)
 
 
 def _near(measured: Mapping[tuple[str, str], float], key: str, server: str) -> float | None:

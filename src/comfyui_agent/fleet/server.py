@@ -232,6 +232,10 @@ class FleetServer:
         """It gets nothing new for so long."""
         self._paused_until = max(self._paused_until, self._clock.now() + seconds)
 
+    async def measure(self) -> None:
+        """See how much memory one prompt could have there now. ComfyError if it does not say."""
+        self.capacity = (await self.client.system_stats()).capacity
+
     async def look(self) -> QueueView | None:
         """Probe it. Returns its queue if that could be read; ComfyError if it does not answer."""
         try:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from comfyui_agent.domain.jobs import AttemptId, JobId
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retry_policy import Tally
-from comfyui_agent.domain.routing import Choice, Decline, Head, ServerSet, choose
+from comfyui_agent.domain.routing import Choice, Decline, Head, Routed, choose
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.operation import Operation, query, statement, transition
 from comfyui_agent.store.port import Row, Session
@@ -24,15 +24,18 @@ BEFORE_ALL = -2e18
 class Route(Protocol):
     """Chooses what one server is given next. It is called inside the transaction of a lease."""
 
-    def choose(self, priority: Any, waiting: Sequence[Head], state: ServerSet, queue: Queue) -> Choice | Decline | None:
-        """Choose among the first waiting jobs of each needs in one priority. None: the server can run none of them."""
+    def choose(self, priority: Any, waiting: Sequence[Head], loaded: str | None, queue: Queue) -> Routed:
+        """Choose among the first waiting jobs of each needs in one priority. None: the server can run none of them.
+
+        `loaded`: the model set that the server has, None if that is not known.
+        """
 
 
 class ById:
     """Every server can run every job: the oldest is next."""
 
-    def choose(self, priority: Any, waiting: Sequence[Head], state: ServerSet, queue: Queue) -> Choice | Decline | None:  # noqa: ARG002
-        return choose(waiting, state, 0.0)
+    def choose(self, priority: Any, waiting: Sequence[Head], loaded: str | None, queue: Queue) -> Routed:  # noqa: ARG002
+        return choose(waiting, loaded, 0.0)
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,6 @@ class Queue:
 
     session: Session
     server: str
-    batch_id: str | None = None
 
     def sets_elsewhere(self) -> dict[str, str]:
         """The model sets that other servers work on now."""
@@ -94,13 +96,13 @@ class _Leasing:
 
     def lease(self, ids: Sequence[PromptId]) -> list[Leased]:
         leased: list[Leased] = []
-        queue = Queue(self.session, self.window.server, self.window.batch_id)
+        queue = Queue(self.session, self.window.server)
         after: Any = BEFORE_ALL
         while len(leased) < len(ids):
             priority, waiting = self._heads(after)
             if not waiting:
                 break
-            choice = self.route.choose(priority, waiting, self._state(), queue)
+            choice = self.route.choose(priority, waiting, self._loaded(), queue)
             if choice is None:
                 after = priority
                 continue
@@ -120,9 +122,10 @@ class _Leasing:
             Head(row["id"], row["needs"], overtaken_seconds=row["overtaken_seconds"]) for row in rows
         ]
 
-    def _state(self) -> ServerSet:
+    def _loaded(self) -> str | None:
+        """The model set that the server was given last."""
         row = self.session.one("server_set", server=self.window.server)
-        return ServerSet() if row is None else record(ServerSet, row)
+        return text(row["model_set"]) if row else None
 
     def _take_chosen(self, priority: Any, choice: Choice, ids: Sequence[PromptId], leased: list[Leased]) -> bool:
         """Take what was chosen, as far as it is one after another. Returns whether there may be more."""

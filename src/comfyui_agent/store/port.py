@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
-NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+HEADING = re.compile(r"^-- (name|part): (\w+)$", re.MULTILINE)
 
 
 class Session(Protocol):
@@ -65,12 +65,18 @@ class Driver(Protocol):
 
 
 def load_queries(folder: Path) -> dict[str, str]:
-    """The queries of all `.sql` files, each below a line `-- name: next_jobs`. ValueError if a name occurs twice."""
-    found: dict[str, str] = {}
+    """The queries of all `.sql` files, each below a line `-- name: next_jobs`. ValueError if a name occurs twice.
+
+    What stands below `-- part: for_this_server` is put into queries in place of `{for_this_server}`.
+    """
+    found: dict[str, dict[str, str]] = {"name": {}, "part": {}}
     for file in sorted(folder.glob("*.sql")):
-        parts = NAME.split(file.read_text(encoding="utf-8"))
-        for name, text in zip(parts[1::2], parts[2::2], strict=True):
-            if name in found:
+        pieces = HEADING.split(file.read_text(encoding="utf-8"))
+        for kind, name, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
+            if name in found[kind]:
                 raise ValueError(f"{file.name}: the query {name} is there twice")
-            found[name] = text.strip()
-    return found
+            found[kind][name] = text.strip()
+    queries = found["name"]
+    for name, text in found["part"].items():
+        queries = {query: each.replace(f"{{{name}}}", text) for query, each in queries.items()}
+    return queries

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from comfyui_agent.comfy.address import address_of, name_of
 from comfyui_agent.domain.jobs import Attempt, Job
-from comfyui_agent.domain.needs import missing_everywhere
+from comfyui_agent.domain.needs import load_times, missing_everywhere
 from comfyui_agent.domain.routing import stay_for
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted, parsed
@@ -56,9 +56,7 @@ async def find_whereabouts(
         return Whereabouts(explain_place(job, await store.run(ops.list_attempts, job.id)))
     known = next(iter(await store.run(ops.find_needs, {job.needs or ""})), None)
     offers = await intake.offers(known.classes) if known else {}
-    sets, timings = await store.run(ops.server_sets), await store.run(ops.timings)
-    timings.sort(key=lambda each: each.load_seconds or 0.0)  # of one set, the longest load counts
-    loads = {(each.server, each.model_set): each.load_seconds for each in timings}
+    sets, loads = await store.run(ops.server_sets), load_times(await store.run(ops.timings))
     limit = intake.workspace.settings.routing.stay_seconds
     ahead, servers = await store.run(ops.jobs_ahead, job), []
     configured = {address_of(url) for url in server_urls(intake.workspace)}
@@ -67,7 +65,7 @@ async def find_whereabouts(
         loaded, capacity = sets.get(report.url, UNSEEN), report.stats.capacity if report.stats else None
         found = known.lacks(offers[report.url], capacity) if known and report.url in offers else None
         model_set = loaded.model_set or ""
-        stay_seconds = stay_for(limit, loads.get((report.url, model_set)))
+        stay_seconds = stay_for(limit, loads.get((model_set, report.url)))
         is_next = ahead.overtaken_seconds is None or known is None or known.model_set == model_set
         left = 0.0 if is_next else stay_seconds - (ahead.overtaken_seconds or 0.0)
         goes_on = f"{report.name} goes on with {loaded.names} for at most {left:.0f} s more"

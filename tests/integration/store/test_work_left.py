@@ -13,7 +13,7 @@ from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.needs import needs_of_template
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.retry_policy import Retry
-from comfyui_agent.domain.routing import Choice, Decline, Head, ServerSet, choose
+from comfyui_agent.domain.routing import Head, Routed, choose
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased, Window
 from comfyui_agent.store.store import Store
@@ -32,8 +32,8 @@ SETS = {needs.key: needs.model_set for needs in (INK, OIL)}
 class ByModels:
     """Routes as an agent does whose servers can run everything."""
 
-    def choose(self, _: Any, waiting: Sequence[Head], state: ServerSet, __: object) -> Choice | Decline | None:
-        return choose([replace(head, model_set=SETS[head.needs]) for head in waiting], state, STAY)
+    def choose(self, _: Any, waiting: Sequence[Head], loaded: str | None, __: object) -> Routed:
+        return choose([replace(head, model_set=SETS[head.needs]) for head in waiting], loaded, STAY)
 
 
 async def lease_one(store: Store) -> Leased:

@@ -10,7 +10,7 @@ from random import Random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from comfyui_agent.domain.routing import Choice, Decline, Head, ServerSet, choose, stay_for
+from comfyui_agent.domain.routing import Choice, Decline, Head, choose, stay_for
 
 MOST_EVENTS = 20_000
 
@@ -126,7 +126,7 @@ class Queue:
             each.model_set for each in self.states if each is not state and each.line and each.model_set is not None
         )
         stay = self.world.stay
-        return choose(heads, ServerSet(state.model_set), stay, lambda: elsewhere, lambda _: next(self.answers))
+        return choose(heads, state.model_set, stay, lambda: elsewhere, lambda _: next(self.answers))
 
     def _head(self, job_id: int) -> Head:
         seconds = self.now - self.overtaken_at.get(job_id, self.now)
@@ -217,20 +217,20 @@ OLDEST, LOADED = Head(1, "one", "a"), Head(2, "two", "b")
 
 
 def test_a_server_goes_on_with_what_it_has_loaded() -> None:
-    assert choose([LOADED, OLDEST], ServerSet("b"), 120) == Choice("two", "b", oldest=1)
-    assert choose([LOADED, replace(OLDEST, overtaken_seconds=120)], ServerSet("b"), 120) == Choice("one", "a", below=2)
-    assert choose([LOADED, OLDEST], ServerSet("b"), 0) == Choice("one", "a", below=2), "strictly by id"
+    assert choose([LOADED, OLDEST], "b", 120) == Choice("two", "b", oldest=1)
+    assert choose([LOADED, replace(OLDEST, overtaken_seconds=120)], "b", 120) == Choice("one", "a", below=2)
+    assert choose([LOADED, OLDEST], "b", 0) == Choice("one", "a", below=2), "strictly by id"
 
 
 def test_an_idle_server_takes_the_oldest_models_that_no_other_is_busy_with() -> None:
-    assert choose([OLDEST, LOADED], ServerSet("c"), 120, lambda: {"c"}) == Choice("one", "a", below=2)
-    assert choose([OLDEST, LOADED], ServerSet("c"), 120, lambda: {"a"}) == Choice("two", "b", oldest=1)
-    assert choose([OLDEST, LOADED], ServerSet("c"), 120, lambda: {"a", "b"}) == Choice("one", "a", below=2)
+    assert choose([OLDEST, LOADED], "c", 120, lambda: {"c"}) == Choice("one", "a", below=2)
+    assert choose([OLDEST, LOADED], "c", 120, lambda: {"a"}) == Choice("two", "b", oldest=1)
+    assert choose([OLDEST, LOADED], "c", 120, lambda: {"a", "b"}) == Choice("one", "a", below=2)
 
 
 def test_a_server_waits_if_loading_does_not_pay() -> None:
-    assert choose([OLDEST], ServerSet("c"), 120, lambda: {"a"}, lambda _: False) == Decline(1)
-    assert choose([], ServerSet("c"), 120) is None
+    assert choose([OLDEST], "c", 120, lambda: {"a"}, lambda _: False) == Decline(1)
+    assert choose([], "c", 120) is None
 
 
 def test_a_set_that_loads_quickly_is_stayed_with_for_less_long() -> None:

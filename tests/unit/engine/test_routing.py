@@ -200,3 +200,11 @@ async def test_a_job_of_an_unknown_workflow_is_not_passed_by_one_of_a_lower_prio
     await room.start()
     await room.clock.advance(1)
     assert await names_at(room, room.comfy) == ["high", "low"]
+
+
+async def test_a_row_with_empty_needs_gets_them_too(room: Room) -> None:
+    await room.submit("a", model="one.safetensors")
+    room.driver.database.execute("UPDATE jobs SET needs = ''")
+    await room.start()
+    await room.clock.advance(1)
+    assert ((await room.job()).status, bool((await room.job()).needs)) == ("processing", True)

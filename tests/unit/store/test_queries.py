@@ -47,3 +47,10 @@ def test_every_query_that_is_asked_for_is_there_and_every_one_there_is_asked_for
     there = set(load_queries(folder))
     assert asked - there == set()
     assert {name for name in there - asked if f'"{name}"' not in code and not name.startswith("jobs_")} == set()
+
+
+def test_a_part_stands_in_every_query_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "a.sql").write_text(
+        "-- part: small\na < 3\n\n-- name: one\nSELECT 1 WHERE {small};\n-- name: two\nSELECT '{}' WHERE {small};\n"
+    )
+    assert load_queries(tmp_path) == {"one": "SELECT 1 WHERE a < 3;", "two": "SELECT '{}' WHERE a < 3;"}

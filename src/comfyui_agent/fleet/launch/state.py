@@ -74,6 +74,13 @@ class SlotState:
 STATE = TypeAdapter(SlotState)
 
 
+def write_note(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: others read it at any moment."""
+    unnamed = path.with_name(f"{path.stem}.{os.getpid()}.new")
+    unnamed.write_bytes(data)
+    unnamed.replace(path)
+
+
 class SlotFolder:
     """The folder of one slot, with its files."""
 
@@ -104,9 +111,7 @@ class SlotFolder:
             return SlotState()
 
     def write(self, state: SlotState) -> None:
-        unnamed = self.path / f"state.{os.getpid()}.new"
-        unnamed.write_bytes(STATE.dump_json(state, indent=1))
-        unnamed.replace(self.path / "state.json")
+        write_note(self.path / "state.json", STATE.dump_json(state, indent=1))
 
     def change(self, change: Callable[[SlotState], SlotState]) -> SlotState:
         """Change the state, after whoever acts on the slot. TimeoutError if that one does not come to an end."""

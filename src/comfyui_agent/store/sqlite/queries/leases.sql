@@ -22,6 +22,14 @@ WHERE attempts.server = :server AND attempts.outcome IS NULL AND (
     iif(:batch_id IS NULL, jobs.reserved IS NULL, jobs.batch_id IS :batch_id)
     OR (jobs.status = 'processing' AND jobs.lease_expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now')));
 
+-- part: for_this_server
+-- The job is at no server, its batch is not being ended, and it does not avoid this one. A job with an open attempt is
+-- taken over, not run again; one whose server was lost may go to another.
+NOT EXISTS (
+    SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
+AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
+AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
+
 -- name: heads_of_queue
 -- The next priority that has jobs for a server, and the first of them for each needs. Found without reading the others.
 WITH RECURSIVE heads(id, priority, needs) AS (
@@ -29,22 +37,14 @@ WITH RECURSIVE heads(id, priority, needs) AS (
         SELECT id FROM jobs INDEXED BY idx_jobs_sets
         WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
             AND max(coalesce(priority, -1e18), -1e18) > :after
-            AND NOT EXISTS (
-                SELECT 1 FROM attempts
-                WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
-            AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
-            AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
+            AND {for_this_server}
         ORDER BY max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), id LIMIT 1)
     UNION ALL
     SELECT next.id, heads.priority, coalesce(next.needs, '') FROM heads CROSS JOIN jobs AS next ON next.id = (
         SELECT id FROM jobs INDEXED BY idx_jobs_sets
         WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
             AND max(coalesce(priority, -1e18), -1e18) = heads.priority AND coalesce(needs, '') > heads.needs
-            AND NOT EXISTS (
-                SELECT 1 FROM attempts
-                WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
-            AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
-            AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
+            AND {for_this_server}
         ORDER BY coalesce(needs, ''), id LIMIT 1))
 SELECT heads.id, heads.priority, heads.needs,
     coalesce((julianday('now') - julianday(overtaken_at)) * 86400.0, 0) AS overtaken_seconds
@@ -56,30 +56,22 @@ WITH RECURSIVE heads(id, priority, needs) AS (
         SELECT id FROM jobs INDEXED BY idx_jobs_batch_next
         WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
             AND max(coalesce(priority, -1e18), -1e18) > :after
-            AND NOT EXISTS (
-                SELECT 1 FROM attempts
-                WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
-            AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
-            AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
+            AND {for_this_server}
         ORDER BY max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), id LIMIT 1)
     UNION ALL
     SELECT next.id, heads.priority, coalesce(next.needs, '') FROM heads CROSS JOIN jobs AS next ON next.id = (
         SELECT id FROM jobs INDEXED BY idx_jobs_batch_next
         WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
             AND max(coalesce(priority, -1e18), -1e18) = heads.priority AND coalesce(needs, '') > heads.needs
-            AND NOT EXISTS (
-                SELECT 1 FROM attempts
-                WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
-            AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
-            AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
+            AND {for_this_server}
         ORDER BY coalesce(needs, ''), id LIMIT 1))
 SELECT heads.id, heads.priority, heads.needs,
     coalesce((julianday('now') - julianday(overtaken_at)) * 86400.0, 0) AS overtaken_seconds
 FROM heads CROSS JOIN jobs ON jobs.id = heads.id;
 
 -- name: next_jobs
--- The next jobs of a priority with certain needs, oldest first. A job with an open attempt is taken over, not run again.
--- A job whose server was lost may go to another; if it was being executed there, it is a suspect.
+-- The next jobs of a priority with certain needs, oldest first. One that was being executed at a server when that was
+-- lost is a suspect.
 SELECT jobs.id, jobs.batch_id, lost_at IS NOT NULL AS is_lost,
     coalesce(jobs.strikes, 0) + EXISTS (
         SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND running_seconds > 0) AS strikes,
@@ -88,10 +80,7 @@ FROM jobs INDEXED BY idx_jobs_sets LEFT JOIN batches ON batches.id = jobs.batch_
 WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
   AND max(coalesce(priority, -1e18), -1e18) = :priority AND coalesce(needs, '') = :needs
   AND (:below IS NULL OR jobs.id < :below)
-  AND NOT EXISTS (
-    SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
-  AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
-  AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
+  AND {for_this_server}
 ORDER BY jobs.id LIMIT :most;
 
 -- name: next_jobs_of_batch
@@ -103,10 +92,7 @@ FROM jobs INDEXED BY idx_jobs_batch_next LEFT JOIN batches ON batches.id = jobs.
 WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
   AND max(coalesce(priority, -1e18), -1e18) = :priority AND coalesce(needs, '') = :needs
   AND (:below IS NULL OR jobs.id < :below)
-  AND NOT EXISTS (
-    SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
-  AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
-  AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
+  AND {for_this_server}
 ORDER BY jobs.id LIMIT :most;
 
 -- name: server_set

@@ -18,7 +18,7 @@ WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
 ORDER BY id LIMIT :most;
 
 -- name: set_needs
-UPDATE jobs SET needs = :needs WHERE id = :id AND needs IS NULL;
+UPDATE jobs SET needs = :needs WHERE id = :id AND coalesce(needs, '') = '';
 
 -- name: raise_memory
 -- Jobs with these needs ran out of memory where so much could be had.
