@@ -67,7 +67,6 @@ STEADY: dict[str, BenchOfServer] = {
     "working": lambda name, url: working.measure(name, url, size(100, 5)),
     "finishing": lambda name, url: finishing.measure_p95(name, url, size(300, 5)),
     "holding": holding.measure,
-    "spending": spending.measure,
     "dropping-latency": dropping.measure_latency,
 }
 SLOW: dict[str, BenchOfServer] = {"pausing": pausing.measure}
@@ -80,7 +79,7 @@ REAL: dict[str, BenchOfServer] = {
     "dropping-latency": STEADY["dropping-latency"],
     "spending": spending.measure,
 }
-NAMES = [*ALONE, *STEADY, *SLOW]
+NAMES = list(dict.fromkeys([*ALONE, *STEADY, *SLOW, *REAL]))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import unicodedata
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -11,6 +12,7 @@ from pathlib import Path
 from comfyui_agent.config.settings import Settings
 
 SQLITE = "sqlite:///"
+FOLLOWED_SECONDS = 1.0
 
 Key = tuple[str, ...]
 
@@ -89,8 +91,15 @@ class Workspace:
         return tuple(folder.resolve() for folder in self.named)
 
     def finished(self, kind: str) -> Path:
-        """The folder for results of a kind."""
-        return self.inside(f"{self.settings.paths.jobs_finished}/{kind}")
+        """The folder for results of a kind. Its links are followed once a second: every result asks for it twice."""
+        kept, now = self._finished.get(kind), time.monotonic()
+        if kept is None or now - kept[0] > FOLLOWED_SECONDS:
+            kept = self._finished[kind] = now, self.inside(f"{self.settings.paths.jobs_finished}/{kind}")
+        return kept[1]
+
+    @cached_property
+    def _finished(self) -> dict[str, tuple[float, Path]]:
+        return {}
 
     def inside(self, path: str) -> Path:
         """A path in the workspace, with links followed. ValueError if it leads out."""

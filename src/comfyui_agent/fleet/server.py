@@ -167,8 +167,9 @@ class FleetServer:
 
     @property
     def room(self) -> int:
-        """How many more prompts it may be given."""
-        return self.most_open - len(self.at_work)
+        """How many more prompts it may be given. A large window is refilled by quarters: every lease has its price."""
+        room = self.most_open - len(self.at_work)
+        return room if 4 * room >= self.window else 0
 
     @property
     def most_open(self) -> int:

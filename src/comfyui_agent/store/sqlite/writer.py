@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 256
 LOOK_SECONDS = 0.1
-GATHER_SECONDS = 0.005
+GATHER_SECONDS = 0.01
 """For so long after a commit, calls that can wait are gathered for the next one."""
 SAY_LOCKED_AFTER = 5.0
 PATIENCE_AT_THE_END = 0.3
