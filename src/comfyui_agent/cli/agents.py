@@ -102,7 +102,7 @@ async def execute(call: Invocation, until_idle: UntilIdle = False) -> int:
     over. Start it as often as you like on one database: nothing is rendered twice.
     """
     async with call.opened(create=True) as store, _agent(call.workspace, store) as agent:
-        opening = f"Working off {call.workspace.database} with {_servers_of(agent)}. {STOPS}"
+        opening = f"Working off {call.workspace.database_name} with {_servers_of(agent)}. {STOPS}"
         board = shown(agent.bus, store, call.workspace, agent, as_json=call.as_json)
         async with _summed_up(store, opening, call.as_json), board:
             failures = await agent.run(until_idle=until_idle)

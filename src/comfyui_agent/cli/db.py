@@ -6,7 +6,6 @@ import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from pathlib import Path
 
 import typer
 
@@ -36,10 +35,9 @@ async def migrate(call: Invocation) -> None:
 
     Every command does so when it opens the database; here it is done alone, and said.
     """
-    place = call.workspace.database
-    before, after = migrate_store(place)
+    before, after = migrate_store(call.workspace.database)
     done = "is up to date" if before == after else f"was brought from version {before} to {after}"
-    typer.echo(f"{place} {done}{f' (version {after})' if before == after else ''}.")
+    typer.echo(f"{call.workspace.database_name} {done}{f' (version {after})' if before == after else ''}.")
 
 
 @workspace_command(app)
@@ -78,8 +76,8 @@ async def compact(call: Invocation) -> None:
     them first. Nothing of the jobs is changed.
     """
     place = call.workspace
-    if "://" not in place.database and not Path(place.database).is_file():
-        fail(f"there is no database {place.database}: nothing to compact")
+    if place.database_file is not None and not place.database_file.is_file():
+        fail(f"there is no database {place.database_name}: nothing to compact")
     lock = await _lock_alone(place)
     try:
         with _progress("Looking for input pictures that no job uses…"):
@@ -93,7 +91,7 @@ async def compact(call: Invocation) -> None:
         return
     sizes = f"{megabytes(found.bytes_before)} before, {megabytes(found.bytes_after)} now"
     removed = f"{counted(found.templates, 'template')}, {counted(files, 'input picture')} ({megabytes(file_bytes)})"
-    typer.echo(f"{place.database}: {sizes}. Removed what no job used: {removed}.")
+    typer.echo(f"{place.database_name}: {sizes}. Removed what no job used: {removed}.")
 
 
 async def _lock_alone(workspace: Workspace) -> AgentLock:

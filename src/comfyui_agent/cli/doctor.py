@@ -86,17 +86,17 @@ async def _look(folder: Path, config: str) -> AsyncIterator[Finding]:
 async def _look_at_database(
     workspace: Workspace, reasons: dict[str, str], stuck: list[StuckPrompt]
 ) -> AsyncIterator[Finding]:
-    if "://" not in workspace.database and not Path(workspace.database).exists():
-        yield Finding("database", True, f"{workspace.database} is not there yet: e3 run makes it")
+    if workspace.database_file is not None and not workspace.database_file.exists():
+        yield Finding("database", True, f"{workspace.database_name} is not there yet: e3 run makes it")
         return
     try:
         version, newest = await asyncio.to_thread(version_of, workspace.database)
         if version < newest:
-            message = f"{workspace.database} has version {version}: the next start of E3 brings it to {newest}"
+            message = f"{workspace.database_name} has version {version}: the next start of E3 brings it to {newest}"
             yield Finding("database", True, message)
             return
         async with opened(workspace, wait=SHORT_WAIT) as store:
-            yield Finding("database", True, f"{workspace.database}, version {version}")
+            yield Finding("database", True, f"{workspace.database_name}, version {version}")
             for each in await examine(store, this_host(), workspace.root):
                 yield each
             yield await look_at_jobs(store)

@@ -132,10 +132,10 @@ def _check_paths(workspace: Workspace, sources: _Sources) -> None:
             complain(("paths", name), f"{shown(getattr(paths, name))} cannot be a folder: {error}")
         if in_the_way:
             complain(("paths", name), f"{in_the_way} is a file: write the name of a folder")
-    if "://" not in workspace.database:
+    if workspace.database_file is not None:
         key = ("database", "url") if workspace.settings.database.url else ("paths", "database")
         try:
-            is_folder = Path(workspace.database).is_dir()
+            is_folder = workspace.database_file.is_dir()
         except (OSError, ValueError) as error:
             complain(key, f"{shown(workspace.database)} cannot be a file: {error}")
         if is_folder:

@@ -147,7 +147,7 @@ class Routing(_Section):
 
 
 class Database(_Section):
-    url: str = _setting("", "the path of an SQLite file, such as sqlite:///database/comfyui_agent.db")
+    url: str = _setting("", "sqlite:///database/comfyui_agent.db, or postgresql://user@host/name")
 
 
 class Books(_Section):

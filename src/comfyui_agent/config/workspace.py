@@ -34,6 +34,24 @@ class Workspace:
         return str(self.root / (url.removeprefix(SQLITE) or self.settings.paths.database))
 
     @property
+    def database_file(self) -> Path | None:
+        """The SQLite file. None for a database with a URL."""
+        return None if "://" in self.database else Path(self.database)
+
+    @property
+    def database_name(self) -> str:
+        """The database for people, for logs and notes: its path, or its URL without user, password and options."""
+        if self.database_file is not None:
+            return self.database
+        scheme, _, rest = self.database.partition("://")
+        return f"{scheme}://{re.split('[?#]', rest)[0].rpartition('@')[2]}"
+
+    @property
+    def beside_database(self) -> Path:
+        """The folder for what E3 keeps beside the database: that of its file, or `database` in the workspace."""
+        return (self.database_file or self.root / "database" / "any").parent
+
+    @property
     def locks(self) -> Path:
         """The lock files of the processes that work in this workspace, whatever database they use."""
         return self._real_root / "database" / "agents"
@@ -64,7 +82,7 @@ class Workspace:
     @property
     def kept_inputs(self) -> Path:
         """The folder of input pictures, named by the digest of their bytes, beside the database."""
-        return Path(self.database).resolve().parent / "inputs"
+        return self.beside_database.resolve() / "inputs"
 
     @property
     def thumbnails(self) -> Path:
@@ -115,16 +133,17 @@ class Workspace:
     @cached_property
     def own_folders(self) -> frozenset[Path]:
         """The folders of E3 itself. No results go there, unless the folder of results is in one of them."""
-        beside = Path(self.database).parent
-        folders = [self.recipes.parent, self.processing, self.root / self.settings.paths.workflows, beside]
+        folders = [self.recipes.parent, self.processing, self.root / self.settings.paths.workflows]
+        folders.append(self.beside_database)
         folders += [self.locks, self.kept_inputs, self.thumbnails]
         folders += [self.processes] if self.settings.comfyui.launch else []
         return frozenset(folder.resolve() for folder in folders)
 
     @cached_property
     def own_files(self) -> frozenset[Path]:
-        database = Path(self.database).resolve()
-        files = [database.with_name(database.name + end) for end in ("", "-wal", "-shm", "-journal")]
+        file, files = self.database_file, list[Path]()
+        if file is not None:
+            files += [file.with_name(file.name + end) for end in ("", "-wal", "-shm", "-journal")]
         files += [self.recipes, self.metrics_log, self.root / ".env", *([self.config] if self.config else [])]
         return frozenset(file.resolve() for file in files)
 
@@ -178,7 +197,7 @@ class Workspace:
     @cached_property
     def _own_places(self) -> list[re.Pattern[str]]:
         """Patterns of the workspace and the database folder in a sentence."""
-        folder = Path(self.database).parent
+        folder = self.beside_database
         places = [self.root.absolute(), self._real_root, folder.absolute(), folder.resolve()]
         found = dict.fromkeys(str(place) for place in places if place != Path(place.anchor))
         return [re.compile(rf"(?<![\w./\\-]){re.escape(place)}(?:([/\\])|(?![\w.-]))") for place in found]

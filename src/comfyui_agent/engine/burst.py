@@ -131,8 +131,9 @@ class Burst:
 
     def _check_memory(self) -> None:
         """A state file belongs to one memory: with another, everything would be rendered again."""
-        other, own = self._lock.note(), os.path.realpath(self._workspace.database)
-        if other and other != own and Path(other).is_file():
+        file, other = self._workspace.database_file, self._lock.note()
+        own = self._workspace.database_name if file is None else os.path.realpath(file)
+        if other and other != own and ("://" in other or Path(other).is_file()):
             name = shown_path(self._plan.state)
             raise BadState(f"{name} has its memory in {other}: run the burst there, or with --database {other}")
         self._lock.note(own)
