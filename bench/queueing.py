@@ -24,6 +24,7 @@ from comfyui_agent.store.connect import migrate_store
 from comfyui_agent.store.records import Window
 from comfyui_agent.store.sqlite.connection import connect
 from comfyui_agent.store.sqlite.driver import SqliteDriver
+from comfyui_agent.store.sqlite.session import SqliteSession
 from comfyui_agent.store.store import Store
 from pairs import measure_pairs
 from report import Line, at_least
@@ -125,6 +126,7 @@ def by_statements(commits: int) -> float:
     with fresh_folder() as folder:
         migrate_store(folder / "queue.db")
         database = connect(folder / "queue.db", wait=lambda seconds: seconds < 10)
+        SqliteSession(database)  # values are bound as the store binds them
         committing = Committing(database, len(steps) / commits)
 
         def run(step: list[Statement]) -> None:
