@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
@@ -38,6 +39,14 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     shared = Servers(tmp_path_factory.mktemp("servers"))
     yield shared
     shared.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _postgres_ends_with_the_run() -> Iterator[None]:
+    """The PostgreSQL of this worker, if a test has started one."""
+    yield
+    if "support.postgres" in sys.modules:
+        sys.modules["support.postgres"].stop_shared()
 
 
 @pytest.fixture(scope="session", params=KINDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -9,21 +10,27 @@ import sys
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import apsw
+import psycopg
 import pytest
 
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.jobs import JobId, NewJob
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.connect import migrate_store
 from comfyui_agent.store.operation import Operation
+from comfyui_agent.store.postgres.driver import PostgresDriver
 from comfyui_agent.store.records import Leased, OpenAttempt, Window
+from comfyui_agent.store.rows import time_text
 from comfyui_agent.store.sqlite.driver import SqliteDriver
 from comfyui_agent.store.store import Store
+from support import postgres
 
 Rows = list[dict[str, Any]]
 
@@ -120,7 +127,77 @@ class SqliteDatabase:
         self.clock.unregister()
 
 
-KINDS = {"sqlite": SqliteDatabase}
+CLOCK = """CREATE OR REPLACE FUNCTION e3_now() RETURNS timestamptz LANGUAGE sql STABLE
+AS $$ SELECT value::timestamptz FROM about WHERE key = 'test_clock' $$"""
+"""What a test takes for the time of its database."""
+
+
+class PostgresClock:
+    """PostgreSQL asks a function for the time: in tests it stands in the database itself."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._now = datetime.now(timezone.utc)
+        self._now = self._now.replace(microsecond=self._now.microsecond // 1000 * 1000)
+
+    def advance(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+        postgres.execute(self._url, f"UPDATE about SET value = '{self._now.isoformat()}' WHERE key = 'test_clock'")
+
+    def text(self) -> str:
+        return time_text(self._now)
+
+
+class PostgresDatabase:
+    def __init__(self, folder: Path) -> None:  # noqa: ARG002 - it lies elsewhere
+        self.url = _FREE.pop() if _FREE else _new_database()
+        self.clock = PostgresClock(self.url)
+        self.clock.advance(0)
+        self._opened: list[Store] = []
+
+    def open(self) -> Store:
+        store = Store(PostgresDriver.open(self.url))
+        self._opened.append(store)
+        return store
+
+    def by_hand(self, sql: str) -> Rows:
+        return [
+            {key: time_text(each) if isinstance(each, datetime) else each for key, each in row.items()}
+            for row in postgres.execute(self.url, sql)
+        ]
+
+    def commits(self, store: Store) -> int:
+        assert isinstance(store.driver, PostgresDriver)
+        return store.driver.commits
+
+    async def close(self) -> None:
+        for store in self._opened:
+            await store.close()
+        with contextlib.suppress(psycopg.Error):  # a test may have changed its tables
+            postgres.execute(self.url, EMPTY)
+            _FREE.append(self.url)
+
+
+_FREE: list[str] = []
+"""Databases that are empty again: making one takes longer than most tests."""
+EMPTY = """
+DO $$ BEGIN
+    EXECUTE (SELECT 'TRUNCATE ' || string_agg(quote_ident(relname), ',') || ' RESTART IDENTITY' FROM pg_class
+        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname NOT IN ('about', 'event_clock'));
+END $$;
+DELETE FROM about WHERE key NOT IN ('identity', 'version', 'compatible', 'test_clock');
+INSERT INTO job_counts VALUES ('pending', 0), ('processing', 0), ('done', 0), ('failed', 0), ('attention', 0);
+"""
+
+
+def _new_database() -> str:
+    url = postgres.new_database()
+    migrate_store(url)
+    postgres.execute(url, f"INSERT INTO about VALUES ('test_clock', '2025-01-01'); {CLOCK}")
+    return url
+
+
+KINDS = {"sqlite": SqliteDatabase, "postgres": PostgresDatabase}
 
 
 def in_the_shell(path: Path, sql: str) -> Rows:
@@ -153,7 +230,7 @@ def real_counts(database: Database) -> dict[str, int]:
     rows = database.by_hand("SELECT status, count(*) AS jobs FROM jobs GROUP BY status")
     [needy] = database.by_hand(
         "SELECT count(*) AS jobs FROM jobs "
-        "WHERE status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL"
+        "WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL"
     )
     return none | {row["status"]: row["jobs"] for row in rows} | {"attention": needy["jobs"]}
 

@@ -165,7 +165,7 @@ def book_pages(
 @command
 def retry_batch(session: Session, batch_id: str, *, with_cancelled: bool = False) -> int:
     """Give the failed members a fresh start in one generation. Returns how many."""
-    return session.run("retry_members", id=batch_id, with_cancelled=int(with_cancelled))
+    return session.run("retry_members", id=batch_id, with_cancelled=with_cancelled)
 
 
 dismiss_batch: Operation[[str], int] = statement("dismiss_batch", "id", kind=OperationKind.COMMAND)

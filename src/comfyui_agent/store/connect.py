@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 from comfyui_agent.store.errors import DatabaseUnusable
 from comfyui_agent.store.records import Compacted
@@ -11,32 +12,51 @@ from comfyui_agent.store.sqlite.driver import SqliteDriver, compact_file, migrat
 from comfyui_agent.store.sqlite.migrator import NEWEST
 from comfyui_agent.store.store import Store
 
+SQLITE, POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
+
 
 def open_store(place: str | Path, *, create: bool = True, give_up: Callable[[], bool] = lambda: False) -> Store:
-    """Open the database at a path or `sqlite:///path`. While it is locked, wait until `give_up` returns True."""
+    """Open the database at a path or a URL. While it is locked or away, wait until `give_up` returns True."""
+    if is_postgres(place):
+        return Store(_postgres().PostgresDriver.open(str(place), give_up=give_up))
     return Store(SqliteDriver.open(_path(place), create=create, give_up=give_up))
 
 
 def migrate_store(place: str | Path) -> tuple[int, int]:
     """Make a database or bring it up to date. Returns its version before and after."""
-    return migrate_file(_path(place))
+    return _postgres().migrate_database(str(place)) if is_postgres(place) else migrate_file(_path(place))
 
 
 def compact_store(place: str | Path) -> Compacted:
     """Give back the free space of a database that nobody uses."""
-    return compact_file(_path(place))
+    return _postgres().compact_database(str(place)) if is_postgres(place) else compact_file(_path(place))
 
 
 def version_of(place: str | Path) -> tuple[int, int]:
     """The version of a database, and the newest version that this E3 knows. Nothing is changed."""
-    return version_of_file(_path(place)), NEWEST
+    return (_postgres().version_of_database(str(place)) if is_postgres(place) else version_of_file(_path(place))), NEWEST
+
+
+def is_postgres(place: str | Path) -> bool:
+    return str(place).startswith(POSTGRES)
+
+
+def _postgres() -> ModuleType:
+    """The driver of PostgreSQL. What it needs is installed by those who use it."""
+    try:
+        from comfyui_agent.store.postgres import driver
+    except ImportError as error:
+        raise DatabaseUnusable(
+            f"PostgreSQL needs the package {error.name}: pip install 'e3-comfyui-agent[postgres]'"
+        ) from None
+    return driver
 
 
 def _path(place: str | Path) -> Path:
     text = str(place)
-    if text.startswith("sqlite:///"):
-        return Path(text.removeprefix("sqlite:///"))
+    if text.startswith(SQLITE):
+        return Path(text.removeprefix(SQLITE))
     if "://" in text:
         scheme = text.partition("://")[0]
-        raise DatabaseUnusable(f"databases of the kind {scheme}:// cannot be used yet: give the path of an SQLite file")
+        raise DatabaseUnusable(f"{scheme}:// is no kind of database that E3 knows: sqlite:///path or postgresql://host/name")
     return Path(text)

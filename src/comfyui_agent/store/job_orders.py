@@ -105,6 +105,8 @@ class IndexOrder:
         query = self.first
         if place is not None:
             query = (self.after if place.key is not None else self.after_none) or self.first
+            if not session.can_compare(self.column, place.key):
+                raise BadCursor("the cursor is not one that a page ended with")
         place = place or CursorPlace(None, self.first_id)
         ids = _ids(session, query, key=place.key, id=place.id, most=most, **self.facts)
         last = session.one("keys_of_job", id=ids[-1]) if len(ids) == most else None
@@ -117,7 +119,7 @@ class MatchingNames:
     name = "names"
 
     def __init__(self, text: str) -> None:
-        self._phrase = '"' + text[:LONGEST_PHRASE].replace('"', '""') + '"'
+        self._phrase = text[:LONGEST_PHRASE]
 
     def place_of(self, row: Row) -> CursorPlace:
         return CursorPlace(None, row["id"])

@@ -118,6 +118,8 @@ def batch_page(
     else:
         query = "batches_of_kind_before" if kind else "batches_before"
         facts |= {"key": place.key, "id": place.id}
+        if not session.can_compare("created_at", place.key):
+            raise job_orders.BadCursor("the cursor is not one that a page ended with")
     rows = session.rows(query, **facts)
     following = None
     if len(rows) > limit:

@@ -73,6 +73,8 @@ def lease_jobs(
     whose server was lost is taken from it.
     """
     session.run("end_backoffs", longest=longest_backoff)
+    if not session.value("lock_server", server=window.server):
+        return []
     load = session.one("load_of_server", server=window.server, batch_id=window.batch_id)
     assert load is not None
     # An agent for one batch gets at least one prompt in: others would fill the window before it looks.
@@ -127,6 +129,10 @@ class _Leasing:
         row = self.session.one("server_set", server=self.window.server)
         return text(row["model_set"]) if row else None
 
+    def _is_turn_taken(self, batch_id: str) -> bool:
+        self.session.rows("lock_batch", id=batch_id)  # of two agents, the later one sees what the other has taken
+        return self.session.one("turn_is_taken", batch_id=batch_id, server=self.window.server) is not None
+
     def _take_chosen(self, priority: Any, choice: Choice, ids: Sequence[PromptId], leased: list[Leased]) -> bool:
         """Take what was chosen, as far as it is one after another. Returns whether there may be more."""
         session, server, taken = self.session, self.window.server, 0
@@ -135,7 +141,7 @@ class _Leasing:
         for row in session.rows(query, **vars(self.window), **wanted, most=len(ids) - len(leased)):
             if row["strikes"] and (self.has_runs or leased):
                 return False
-            if row["is_serial"] and session.one("turn_is_taken", batch_id=row["batch_id"], server=server):
+            if row["is_serial"] and self._is_turn_taken(row["batch_id"]):
                 session.run("hold_for_turn", batch_id=row["batch_id"])
                 return True  # look again, without the other members of that batch
             if row["is_lost"] and session.value("leave_server", id=row["id"]):

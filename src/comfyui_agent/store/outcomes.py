@@ -42,8 +42,8 @@ def claim_files(
             raise FileTaken(path, holder_of(owner))
         if owner is not None:
             ours.append(path)
-        else:
-            session.run("claim_file", path=path, job_id=lease.job_id)
+        elif not session.run("claim_file", path=path, job_id=lease.job_id):
+            raise FileTaken(path, "another job, which claimed it at the same moment")
     return ours
 
 

@@ -9,7 +9,10 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
-HEADING = re.compile(r"^-- (name|part): (\w+)$", re.MULTILINE)
+HEADING = re.compile(r"^-- (name|part): (\w+)(?:\((\w+)\))?$", re.MULTILINE)
+SHARED_QUERIES = Path(__file__).parent / "queries"
+"""Queries that have the same text in every dialect, but for parts that each dialect defines."""
+PART = re.compile(r"\{(?P<name>\w+)(?:\((?P<value>[^(){}]*)\))?\}")
 
 
 class Session(Protocol):
@@ -20,6 +23,10 @@ class Session(Protocol):
     """
 
     def rows(self, query: str, **values: Any) -> list[Row]: ...
+
+    def can_compare(self, column: str | None, key: object) -> bool:
+        """Whether a value can be compared with those of a column. Where columns have no types, any can."""
+        return True
 
     def run(self, query: str, **values: Any) -> int:
         """Run a query. Returns how many rows it changed."""
@@ -50,10 +57,11 @@ class Driver(Protocol):
     def version(self) -> int:
         """A number that grows with every commit here and with every change that is noticed from elsewhere."""
 
-    async def write(self, work: Callable[[Session], T], *, can_wait: bool = False) -> T:
+    async def write(self, work: Callable[[Session], T], *, can_wait: bool = False, wakes: bool = False) -> T:
         """Run work in a transaction. It is on disk when this returns; an exception undoes it.
 
-        Work may run more than once before its commit. `can_wait`: for some milliseconds, to share a commit.
+        Work may run more than once before its commit. `can_wait`: for some milliseconds, to share a commit. `wakes`:
+        other processes are told soon.
         """
 
     async def read(self, work: Callable[[Session], T]) -> T: ...
@@ -64,19 +72,32 @@ class Driver(Protocol):
     async def close(self, *, timeout: float | None = None) -> None: ...
 
 
-def load_queries(folder: Path) -> dict[str, str]:
+def load_queries(*folders: Path) -> dict[str, str]:
     """The queries of all `.sql` files, each below a line `-- name: next_jobs`. ValueError if a name occurs twice.
 
-    What stands below `-- part: for_this_server` is put into queries in place of `{for_this_server}`.
+    What stands below `-- part: now` is put into queries in place of `{now}`. A part may take one argument: below
+    `-- part: seconds_since(moment)`, `{moment}` stands for what is written in `{seconds_since(start_time)}`.
     """
     found: dict[str, dict[str, str]] = {"name": {}, "part": {}}
-    for file in sorted(folder.glob("*.sql")):
+    arguments: dict[str, str] = {}
+    for file in sorted((file for folder in folders for file in folder.glob("*.sql")), key=lambda file: file.name):
         pieces = HEADING.split(file.read_text(encoding="utf-8"))
-        for kind, name, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
+        for kind, name, argument, text in zip(*(pieces[place::4] for place in range(1, 5)), strict=True):
             if name in found[kind]:
                 raise ValueError(f"{file.name}: the query {name} is there twice")
             found[kind][name] = text.strip()
-    queries = found["name"]
-    for name, text in found["part"].items():
-        queries = {query: each.replace(f"{{{name}}}", text) for query, each in queries.items()}
-    return queries
+            arguments[name] = argument
+    parts = found["part"]
+
+    def expanded(text: str) -> str:
+        return PART.sub(lambda use: _part(use, parts, arguments, expanded), text)
+
+    return {name: expanded(text) for name, text in found["name"].items()}
+
+
+def _part(use: re.Match[str], parts: Mapping[str, str], arguments: Mapping[str, str], expanded: Callable[[str], str]) -> str:
+    name, value = use["name"], use["value"]
+    if name not in parts:
+        return use[0]
+    text = parts[name]
+    return expanded(text.replace(f"{{{arguments[name]}}}", value) if value is not None else text)

@@ -33,7 +33,9 @@ class Store:
             return await self.driver.read(lambda session: operation(session, *args, **kwargs))
         is_command = operation.kind is OperationKind.COMMAND
         can_wait = self.gathers and not is_command
-        result = await self.driver.write(lambda session: operation(session, *args, **kwargs), can_wait=can_wait)
+        result = await self.driver.write(
+            lambda session: operation(session, *args, **kwargs), can_wait=can_wait, wakes=is_command
+        )
         if is_command:
             self.wake()
         return result

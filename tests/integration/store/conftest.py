@@ -11,7 +11,14 @@ from comfyui_agent.store.store import Store
 from support.stores import KINDS, Database
 
 
-@pytest.fixture(params=KINDS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test runs on every kind of database, unless it is about what only SQLite does."""
+    if "database" in metafunc.fixturenames:
+        is_for_sqlite = metafunc.definition.get_closest_marker("sqlite_only") is not None
+        metafunc.parametrize("database", ["sqlite"] if is_for_sqlite else list(KINDS), indirect=True)
+
+
+@pytest.fixture
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     found: Database = KINDS[request.param](tmp_path)
     yield found

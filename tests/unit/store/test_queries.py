@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from comfyui_agent import store
-from comfyui_agent.store.port import load_queries
+from comfyui_agent.store.port import SHARED_QUERIES, load_queries
 
 ROOM = Path(store.__file__).parent
 DIALECTS = [folder for folder in ROOM.glob("*/queries") if folder.is_dir()]
@@ -44,7 +44,7 @@ def test_a_name_given_twice_is_refused(tmp_path: Path, files: list[str]) -> None
 def test_every_query_that_is_asked_for_is_there_and_every_one_there_is_asked_for(folder: Path) -> None:
     code = "\n".join(file.read_text(encoding="utf-8") for file in ROOM.rglob("*.py"))
     asked = set(re.findall(r"""session\.(?:rows|one|run|value)\(\s*"(\w+)\"""", code))
-    there = set(load_queries(folder))
+    there = set(load_queries(SHARED_QUERIES, folder))
     assert asked - there == set()
     assert {name for name in there - asked if f'"{name}"' not in code and not name.startswith("jobs_")} == set()
 

@@ -22,7 +22,8 @@ from comfyui_agent.store.records import Compacted
 from comfyui_agent.store.sqlite import migrator
 from comfyui_agent.store.sqlite.connection import connect, in_our_words, log_bytes
 from comfyui_agent.store.sqlite.session import SqliteSession, add_brief_views
-from comfyui_agent.store.sqlite.writer import Writer
+from comfyui_agent.store.sqlite.writing import LockPatience, SqliteWriting
+from comfyui_agent.store.writer import Writer
 
 T = TypeVar("T")
 
@@ -35,10 +36,13 @@ BUSY_MS = 2_000
 class SqliteDriver:
     """One file, one writer thread, one reader thread. Open it with `SqliteDriver.open`."""
 
-    def __init__(self, path: Path, writer: Writer, reader: apsw.Connection, identity: str) -> None:
+    def __init__(
+        self, path: Path, writer: Writer, writing: SqliteWriting, reader: apsw.Connection, identity: str
+    ) -> None:
         self.path = path
         self.identity = identity
         self._writer = writer
+        self._writing = writing
         self._reader = reader
         self._reading = SqliteSession(reader)
         self._threads = Pool("e3-reader", 1)
@@ -52,21 +56,23 @@ class SqliteDriver:
         find_or_make_room(path, create)
         with _our_words(path):
             opened = partial(connect, path, vet=partial(migrator.refuse_strangers, path=path), vfs=vfs, create=create)
-            writer = Writer(opened, partial(in_our_words, path=path), give_up)
+            writer = Writer(give_up)
+            database = opened(wait=LockPatience(writer.is_patient))
             try:
-                migrator.migrate(writer.database)
-                add_brief_views(writer.database)
+                migrator.migrate(database)
+                add_brief_views(database)
                 if create:  # opening a read-only file raises nothing: do so now rather than at the first job
-                    writer.database.execute("BEGIN IMMEDIATE; ROLLBACK")
+                    database.execute("BEGIN IMMEDIATE; ROLLBACK")
                 reader = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vfs=vfs, create=False)
                 add_brief_views(reader)
+                writing = SqliteWriting(database, partial(in_our_words, path=path))
             except BaseException:
-                writer.database.close()
+                database.close()
                 raise
             token = reader.execute("SELECT value FROM about WHERE key = 'identity'").get
-        writer.start()
+        writer.start(writing)
         place = hashlib.sha256(f"{token} {path.resolve()}".encode()).hexdigest()
-        return cls(path, writer, reader, place[:12])
+        return cls(path, writer, writing, reader, place[:12])
 
     @property
     def commits(self) -> int:
@@ -80,8 +86,8 @@ class SqliteDriver:
     def log_bytes(self) -> int:
         return log_bytes(self.path)
 
-    async def write(self, work: Callable[[Session], T], *, can_wait: bool = False) -> T:
-        result: T = await self._writer.write(work, can_wait=can_wait)
+    async def write(self, work: Callable[[Session], T], *, can_wait: bool = False, wakes: bool = False) -> T:
+        result: T = await self._writer.write(work, can_wait=can_wait, wakes=wakes)
         return result
 
     async def read(self, work: Callable[[Session], T]) -> T:
@@ -90,7 +96,7 @@ class SqliteDriver:
         try:
             return await self._threads.run(self._read, work)
         except UnicodeDecodeError:
-            await self.write(lambda _: self._writer.session.mend_texts())
+            await self.write(lambda _: self._writing.session.mend_texts())
             return await self._threads.run(self._read, work)
 
     def _read(self, work: Callable[[Session], T]) -> T:

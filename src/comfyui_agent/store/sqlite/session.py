@@ -10,10 +10,10 @@ from typing import Any
 import apsw
 
 from comfyui_agent.domain.texts import json_text
-from comfyui_agent.store.port import Row, Session, load_queries
+from comfyui_agent.store.port import SHARED_QUERIES, Row, Session, load_queries
 from comfyui_agent.store.rows import TIME_LENGTH, TIMES_KEPT, time_text
 
-QUERIES = load_queries(Path(__file__).parent / "queries")
+QUERIES = load_queries(SHARED_QUERIES, Path(__file__).parent / "queries")
 
 
 TIMES = frozenset(

@@ -1,43 +1,69 @@
-"""The writer thread. Callers that wait at the same time share a commit, and so one wait for the disk."""
+"""The writer thread of a database. Callers that wait at the same time share a commit, and so one wait for the disk."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 import queue
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import apsw
+from typing import Any, Protocol
 
 from comfyui_agent.store.errors import StoreClosed
-from comfyui_agent.store.sqlite.session import SqliteSession
-
-log = logging.getLogger(__name__)
+from comfyui_agent.store.port import Session
 
 MOST_AT_ONCE = 256
 LOOK_SECONDS = 0.1
 GATHER_SECONDS = 0.01
 """For so long after a commit, calls that can wait are gathered for the next one."""
-SAY_LOCKED_AFTER = 5.0
 PATIENCE_AT_THE_END = 0.3
-DISK_TROUBLE = (apsw.FullError, apsw.IOError, apsw.CorruptError)
-"""After these the whole transaction is in doubt."""
+
+
+class WriterConnection(Protocol):
+    """The connection of a writer thread. Between `begin` and `commit`, `session` runs queries."""
+
+    session: Session
+
+    def begin(self, error: Exception | None = None) -> None:
+        """Begin a transaction. `error`: what ended the one before, if the same calls are run again."""
+
+    def commit(self) -> bool:
+        """Commit. Returns whether anything was changed. What raises has changed nothing."""
+
+    def roll_back(self) -> None: ...
+
+    def execute(self, statement: str) -> None: ...
+
+    def is_whole(self, error: Exception) -> bool:
+        """Whether an error is that of the whole transaction, not of the call in which it happened."""
+
+    def can_retry(self, error: Exception) -> bool:
+        """Whether the same calls are to be run again after an error of the whole transaction. May wait."""
+
+    def translate(self, error: Exception) -> Exception:
+        """The error of the store that an error of the database stands for. Other errors stay as they are."""
+
+    def wake_others(self) -> None:
+        """Tell other processes soon that there is something to do."""
+
+    def has_news(self) -> bool:
+        """Whether another process has committed since the last look."""
+
+    def close(self) -> None: ...
 
 
 @dataclass
 class Call:
     """The work of one caller, and its future."""
 
-    work: Callable[[SqliteSession], Any]
+    work: Callable[[Session], Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
     can_wait: bool = False
+    wakes: bool = False
     result: Any = None
     error: Exception | None = None
 
@@ -53,38 +79,28 @@ class Call:
 class Writer:
     """Runs calls in order, many to a commit. Each succeeds or fails alone."""
 
-    def __init__(
-        self,
-        connect: Callable[..., apsw.Connection],
-        translate: Callable[[apsw.Error], Exception],
-        give_up: Callable[[], bool],
-    ) -> None:
+    def __init__(self, give_up: Callable[[], bool]) -> None:
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
-        self._translate = translate
         self._closing = threading.Event()
         self._give_up = give_up
         self._give_up_at = math.inf
-        self._said_locked = False
         self._ended = threading.Event()
         self._listeners: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
-        self.database = connect(wait=self._is_patient)
-        """For others only before the thread runs."""
-        self.session = SqliteSession(self.database)
-        self._version = self.database.pragma("data_version")
         self._looked_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="e3-writer", daemon=True)
         self.commits = 0
         self._committed_at = 0.0
         self.changes = 0
 
-    def start(self) -> None:
+    def start(self, connection: WriterConnection) -> None:
+        self._connection = connection
         self._thread.start()
 
-    async def write(self, work: Callable[[SqliteSession], Any], *, can_wait: bool = False) -> Any:
+    async def write(self, work: Callable[[Session], Any], *, can_wait: bool = False, wakes: bool = False) -> Any:
         if self._closing.is_set():
             raise StoreClosed("the store is closed")
         loop = asyncio.get_running_loop()
-        call = Call(work, loop, loop.create_future(), can_wait)
+        call = Call(work, loop, loop.create_future(), can_wait, wakes)
         self._calls.put(call)
         return await call.future
 
@@ -92,7 +108,7 @@ class Writer:
         self._listeners.append((loop, call))
 
     def ask_to_close(self) -> None:
-        """Close after waiting calls are written, unless the database stays locked."""
+        """Close after waiting calls are written, unless the database stays away."""
         self._give_up_at = time.monotonic() + PATIENCE_AT_THE_END
         self._closing.set()
         self._calls.put(None)
@@ -100,13 +116,8 @@ class Writer:
     def wait_closed(self, timeout: float | None) -> bool:
         return self._ended.wait(timeout)
 
-    def _is_patient(self, seconds: float) -> bool:
-        """While another process writes, wait: callers never see a locked database."""
-        if seconds < SAY_LOCKED_AFTER:
-            self._said_locked = False
-        elif not self._said_locked:
-            self._said_locked = True
-            log.warning("the database has been locked by another program for %.0f s; waiting", seconds)
+    def is_patient(self) -> bool:
+        """While the database is locked or away, wait: callers never see that."""
         return time.monotonic() < self._give_up_at and not self._give_up()
 
     def _run(self) -> None:
@@ -119,8 +130,7 @@ class Writer:
                     return
                 self._look_for_changes()
         finally:
-            with contextlib.suppress(apsw.Error):
-                self.database.close()
+            self._connection.close()
             self._refuse_the_rest()
             self._ended.set()
 
@@ -146,56 +156,56 @@ class Writer:
 
         If one fails, all are undone and run again, each in a savepoint: failures are rare, and savepoints cost time.
         """
-        before = self.database.total_changes()
-        try:
+        while True:
             try:
-                self._transact(calls)
-            except DISK_TROUBLE:
-                raise
-            except Exception as error:  # noqa: BLE001 - the next round shows whose it is
-                self._roll_back()
-                self._transact(calls, are_apart=True, mends_texts=isinstance(error, UnicodeDecodeError))
-            self.commits += 1
-            self.changes += self.database.total_changes() != before
-        except Exception as error:  # noqa: BLE001 - whatever it was, each caller is told
-            self._roll_back()
-            failure = self._translate(error) if isinstance(error, apsw.Error) else error
-            for call in calls:
-                call.error, call.result = call.error or failure, None
+                try:
+                    self.changes += self._transact(calls)
+                except Exception as error:
+                    if self._connection.is_whole(error):
+                        raise
+                    self._connection.roll_back()
+                    self.changes += self._transact(calls, are_apart=True, error=error)
+                self.commits += 1
+                if any(call.wakes for call in calls):
+                    self._connection.wake_others()
+                break
+            except Exception as error:  # noqa: BLE001 - whatever it was, each caller is told
+                self._connection.roll_back()
+                if self._connection.can_retry(error):
+                    continue
+                failure = self._connection.translate(error)
+                for call in calls:
+                    call.error, call.result = call.error or failure, None
+                break
         self._tell(calls)
 
-    def _transact(self, calls: list[Call], *, are_apart: bool = False, mends_texts: bool = False) -> None:
+    def _transact(self, calls: list[Call], *, are_apart: bool = False, error: Exception | None = None) -> bool:
+        """Run all calls in one transaction. Returns whether they changed anything."""
         done = 0
-        self.database.execute("BEGIN IMMEDIATE")
-        if mends_texts:
-            self.session.mend_texts()
+        self._connection.begin(error)
         while done < len(calls):
             for call in calls[done:]:
                 if are_apart:
                     self._run_apart(call)
                 else:
-                    call.result = call.work(self.session)
+                    call.result, call.error = call.work(self._connection.session), None
                 done += 1
             self._more(calls)
-        self.database.execute("COMMIT")
+        has_changed = self._connection.commit()
         self._committed_at = time.monotonic()
+        return has_changed
 
     def _run_apart(self, call: Call) -> None:
         """Run a call in a savepoint: its failure undoes its own changes only."""
-        self.database.execute("SAVEPOINT call")
+        self._connection.execute("SAVEPOINT call")
         try:
-            call.result = call.work(self.session)
-        except DISK_TROUBLE:
-            raise
-        except Exception as error:  # noqa: BLE001 - it is told to whoever asked
-            self.database.execute("ROLLBACK TO call")
-            call.error = self._translate(error) if isinstance(error, apsw.Error) else error
-        self.database.execute("RELEASE call")
-
-    def _roll_back(self) -> None:
-        with contextlib.suppress(apsw.Error):
-            if self.database.in_transaction:
-                self.database.execute("ROLLBACK")
+            call.result, call.error = call.work(self._connection.session), None
+        except Exception as error:
+            if self._connection.is_whole(error):
+                raise
+            self._connection.execute("ROLLBACK TO call")
+            call.error = self._connection.translate(error)
+        self._connection.execute("RELEASE call")
 
     def _tell(self, calls: list[Call]) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[Call]] = {}
@@ -211,12 +221,7 @@ class Writer:
         if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
-        try:
-            version = self.database.pragma("data_version")
-        except apsw.Error:
-            return
-        if version != self._version:
-            self._version = version
+        if self._connection.has_news():
             self.changes += 1
             for loop, call in self._listeners:
                 with contextlib.suppress(RuntimeError):

@@ -1,6 +1,6 @@
 -- name: create_token
 INSERT INTO tokens (name, role, hash, is_shared, expires_at)
-VALUES (:name, :role, :hash, :is_shared, strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds || ' seconds'))
+VALUES (:name, :role, :hash, CAST(:is_shared AS integer), {in_seconds(:seconds)})
 RETURNING *;
 
 -- name: enrol
@@ -8,8 +8,8 @@ RETURNING *;
 INSERT INTO tokens (name, role, hash) VALUES (:name, :role, :hash) ON CONFLICT (hash) DO NOTHING;
 
 -- name: update_enrolled
-UPDATE tokens SET role = :role, is_shared = :is_shared, revoked_at = NULL,
-    expires_at = strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds || ' seconds')
+UPDATE tokens SET role = :role, is_shared = CAST(:is_shared AS integer), revoked_at = NULL,
+    expires_at = {in_seconds(:seconds)}
 WHERE hash = :hash RETURNING *;
 
 -- name: token_by_hash
@@ -24,19 +24,19 @@ SELECT name FROM tokens WHERE id = :id;
 -- name: remembered_tokens
 -- Tokens that ended in the last month are included, so that their users are told why they do not work.
 SELECT * FROM tokens WHERE hash LIKE 'proxy:%'
-    OR min(coalesce(revoked_at, '9'), coalesce(expires_at, '9')) > strftime('%Y-%m-%d %H:%M:%f', 'now', '-30 days')
+    OR coalesce(revoked_at > {seconds_ago(2592000)}, true) AND coalesce(expires_at > {seconds_ago(2592000)}, true)
 ORDER BY id;
 
 -- name: revoke_token
-UPDATE tokens SET revoked_at = strftime('%Y-%m-%d %H:%M:%f', 'now') WHERE id = :id AND revoked_at IS NULL;
+UPDATE tokens SET revoked_at = {now} WHERE id = :id AND revoked_at IS NULL;
 
 -- name: revoke_tokens
-UPDATE tokens SET revoked_at = strftime('%Y-%m-%d %H:%M:%f', 'now') WHERE revoked_at IS NULL;
+UPDATE tokens SET revoked_at = {now} WHERE revoked_at IS NULL;
 
 -- name: note_token_use
 -- At most once a minute, however many processes note it.
-UPDATE tokens SET last_used_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
-WHERE id = :id AND (last_used_at IS NULL OR last_used_at < strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 minute'));
+UPDATE tokens SET last_used_at = {now}
+WHERE id = :id AND (last_used_at IS NULL OR last_used_at < {seconds_ago(60)});
 
 -- name: access_state
 SELECT value FROM about WHERE key = 'access';
@@ -50,16 +50,9 @@ DELETE FROM about WHERE key = 'access';
 -- name: create_session
 INSERT INTO sessions (hash, token_id) VALUES (:hash, :token_id);
 
--- name: sessions
-SELECT hash, token_id, min(
-    strftime('%Y-%m-%d %H:%M:%f', created_at, :longest || ' seconds'),
-    strftime('%Y-%m-%d %H:%M:%f', used_at, :idle || ' seconds')
-) AS ends_at
-FROM sessions;
-
 -- name: note_session_use
-UPDATE sessions SET used_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
-WHERE hash = :hash AND used_at < strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 minute');
+UPDATE sessions SET used_at = {now}
+WHERE hash = :hash AND used_at < {seconds_ago(60)};
 
 -- name: end_session
 DELETE FROM sessions WHERE hash = :hash;
@@ -72,11 +65,11 @@ DELETE FROM sessions;
 
 -- name: prune_sessions
 -- Sessions that have ended, and all but the newest of each token.
-DELETE FROM sessions WHERE created_at < strftime('%Y-%m-%d %H:%M:%f', 'now', -:longest || ' seconds')
-    OR used_at < strftime('%Y-%m-%d %H:%M:%f', 'now', -:idle || ' seconds')
+DELETE FROM sessions WHERE created_at < {seconds_ago(:longest)}
+    OR used_at < {seconds_ago(:idle)}
     OR token_id NOT IN (SELECT id FROM tokens WHERE revoked_at IS NULL)
     OR hash IN (
         SELECT hash FROM (
             SELECT hash, row_number() OVER (PARTITION BY token_id ORDER BY used_at DESC, created_at DESC) AS place FROM sessions
-        ) WHERE place > :most
+        ) AS numbered WHERE place > :most
     );

@@ -2,24 +2,21 @@
 -- Every prompt that may be at a server, with the state of its job. There are at most as many as the windows hold.
 SELECT attempts.id AS attempt_id, attempts.job_id, attempts.server, attempts.prompt_id,
     attempts.worker_id AS attempt_worker, jobs.status, jobs.worker_id AS worker, jobs.fence,
-    coalesce(jobs.lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AS has_expired,
+    coalesce(jobs.lease_expires_at < {now}, true) AS has_expired,
     jobs.batch_id, coalesce(jobs.reserved, 0) AS is_reserved, jobs.lost_at IS NOT NULL AS is_lost,
-    jobs.worker_id IS NOT NULL AND NOT EXISTS (
-        SELECT 1 FROM agents WHERE worker_id = jobs.worker_id
-            AND (host = :host OR heartbeat_at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds'))) AS is_worker_dead,
-    attempts.worker_id IS NOT NULL AND NOT EXISTS (
-        SELECT 1 FROM agents WHERE worker_id = attempts.worker_id
-            AND (host = :host OR heartbeat_at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds'))) AS is_attempt_worker_dead
-FROM attempts INDEXED BY idx_attempts_open LEFT JOIN jobs ON jobs.id = attempts.job_id
+    jobs.worker_id IS NOT NULL AND NOT {is_alive(jobs.worker_id)} AS is_worker_dead,
+    attempts.worker_id IS NOT NULL AND NOT {is_alive(attempts.worker_id)} AS is_attempt_worker_dead
+FROM attempts {index(idx_attempts_open)} LEFT JOIN jobs ON jobs.id = attempts.job_id
 WHERE attempts.outcome IS NULL ORDER BY attempts.id;
 
 -- name: adopt_job
 -- Take over a run, if the fence is as it was read. The run stays the same run.
 UPDATE jobs SET
     status = 'processing', worker_id = :worker, fence = coalesce(fence, 0) + 1, hold = NULL, next_attempt_at = NULL,
-    lease_expires_at = strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds || ' seconds'),
+    lease_expires_at = {in_seconds(:seconds)},
     server = :server, prompt_id = :prompt_id, lost_at = NULL,
-    failure_class = iif(lost_at IS NULL, failure_class, NULL), error_trace = iif(lost_at IS NULL, error_trace, NULL)
+    failure_class = CASE WHEN lost_at IS NULL THEN failure_class END,
+    error_trace = CASE WHEN lost_at IS NULL THEN error_trace END
 WHERE id = :id AND coalesce(fence, 0) = :fence AND status IN ('pending', 'processing')
     AND EXISTS (SELECT 1 FROM attempts WHERE id = :attempt_id AND outcome IS NULL)
 RETURNING id, fence, config_name, job_type, workflow_id, template_hash, inputs, server, prompt_id, retries_attempted,
@@ -32,30 +29,21 @@ RETURNING running_seconds;
 
 -- name: withdraw_attempt
 -- The prompt was taken back, or nobody wants it. Not if the job is open again.
-UPDATE attempts SET outcome = 'cancelled', error = :error, ended_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
+UPDATE attempts SET outcome = 'cancelled', error = :error, ended_at = {now}
 WHERE id = :attempt_id AND outcome IS NULL
     AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = attempts.job_id AND status IN ('pending', 'processing'));
 
 -- name: owned_prompts
-SELECT prompt_id FROM attempts INDEXED BY idx_attempts_open WHERE outcome IS NULL;
+SELECT prompt_id FROM attempts {index(idx_attempts_open)} WHERE outcome IS NULL;
 
 -- name: put_back_unattended
 -- Processing although nothing is at a server, with a lease that ran out or a dead worker: someone made it so by hand.
 UPDATE jobs SET status = 'pending', worker_id = NULL, lease_expires_at = NULL, fence = coalesce(fence, 0) + 1
 WHERE status = 'processing'
     AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL)
-    AND (coalesce(lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) OR worker_id <> '' AND NOT EXISTS (
-        SELECT 1 FROM agents WHERE worker_id = jobs.worker_id
-            AND (host = :host OR heartbeat_at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds'))));
+    AND (coalesce(lease_expires_at < {now}, true) OR worker_id <> '' AND NOT {is_alive(jobs.worker_id)});
 
 -- name: put_back_orphans
 UPDATE jobs SET status = 'pending', worker_id = NULL, lease_expires_at = NULL, fence = coalesce(fence, 0) + 1
 WHERE status = 'processing'
-    AND (coalesce(lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) OR worker_id <> '' AND NOT EXISTS (
-        SELECT 1 FROM agents WHERE worker_id = jobs.worker_id
-            AND (host = :host OR heartbeat_at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds'))));
-
--- name: recount
-UPDATE job_counts SET jobs = iif(status = 'attention',
-    (SELECT count(*) FROM jobs WHERE status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL),
-    (SELECT count(*) FROM jobs WHERE jobs.status = job_counts.status));
+    AND (coalesce(lease_expires_at < {now}, true) OR worker_id <> '' AND NOT {is_alive(jobs.worker_id)});

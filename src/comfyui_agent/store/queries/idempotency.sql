@@ -1,15 +1,13 @@
 -- name: prune_requests
-DELETE FROM idempotent_requests WHERE created_at < strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || :days || ' days');
+DELETE FROM idempotent_requests WHERE created_at < {seconds_ago(86400 * :days)};
 
 -- name: begin_request
 INSERT INTO idempotent_requests (key, scope, digest, creator, made) VALUES (:key, :scope, :digest, :creator, :made)
 ON CONFLICT (key, scope) DO NOTHING;
 
 -- name: find_request
-SELECT digest, creator, made, status, answer, NOT EXISTS (
-    SELECT 1 FROM agents WHERE worker_id = creator
-        AND (host = :host OR heartbeat_at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds'))) AS is_creator_dead
-FROM idempotent_requests WHERE key = :key AND scope = :scope;
+SELECT digest, creator, made, status, answer, NOT {is_alive(creator)} AS is_creator_dead
+FROM idempotent_requests WHERE key = :key AND scope = :scope {hold(idempotent_requests)};
 
 -- name: take_over_request
 UPDATE idempotent_requests SET creator = :creator WHERE key = :key AND scope = :scope AND status IS NULL;

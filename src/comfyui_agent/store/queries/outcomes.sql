@@ -7,8 +7,10 @@ SELECT NULL, NULL, batches.id FROM grid_files JOIN batches ON batches.id = grid_
 WHERE grid_files.path = :path;
 
 -- name: claim_file
+-- Nothing if another job has claimed it meanwhile.
 INSERT INTO files (path, job_id) VALUES (:path, :job_id)
-ON CONFLICT (path) DO UPDATE SET job_id = excluded.job_id;
+ON CONFLICT (path) DO UPDATE SET job_id = excluded.job_id
+WHERE files.job_id = excluded.job_id OR NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = files.job_id);
 
 -- name: claim_free_file
 -- Nothing if the name is not free, or the lease is lost.
@@ -26,22 +28,23 @@ DELETE FROM files WHERE path = :path AND job_id = :job_id;
 
 -- name: complete_job
 UPDATE jobs SET
-    status = 'done', outputs = :outputs, end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'),
-    duration = coalesce(:duration, (julianday('now') - julianday(start_time)) * 86400.0),
+    status = 'done', outputs = :outputs, end_time = {now},
+    duration = coalesce(:duration, {seconds_since(start_time)}),
     worker_id = NULL, lease_expires_at = NULL, error_trace = NULL, failure_class = NULL, needs_regeneration = 0,
     hold = NULL, next_attempt_at = NULL, strikes = 0, avoids = NULL
 WHERE id = :id AND fence = :fence AND status = 'processing'
 RETURNING id, EXISTS (
-    SELECT 1 FROM files WHERE job_id = jobs.id AND path NOT IN (SELECT value FROM json_each(:outputs))) AS has_strays;
+    SELECT 1 FROM files WHERE job_id = jobs.id AND path NOT IN ({texts(:outputs)})) AS has_strays;
 
 -- name: requeue_job
 UPDATE jobs SET
     status = 'pending', worker_id = NULL, lease_expires_at = NULL,
-    retries_attempted = coalesce(retries_attempted, 0) + :charged, strikes = coalesce(strikes, 0) + :strike,
+    retries_attempted = coalesce(retries_attempted, 0) + CAST(:charged AS integer),
+    strikes = coalesce(strikes, 0) + CAST(:strike AS integer),
     error_trace = :error_trace, failure_class = :failure_class,
     hold = CASE WHEN :wait > 0 THEN 'backoff' END,
-    next_attempt_at = CASE WHEN :wait > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', :wait || ' seconds') END,
-    avoids = CASE WHEN :avoid THEN coalesce(avoids, '') || server || char(10) WHEN NOT :charged THEN avoids END
+    next_attempt_at = CASE WHEN :wait > 0 THEN {in_seconds(:wait)} END,
+    avoids = CASE WHEN :avoid THEN coalesce(avoids, '') || server || {newline} WHEN NOT :charged THEN avoids END
 WHERE id = :id AND fence = :fence AND status = 'processing'
 RETURNING prompt_id, server;
 
@@ -49,7 +52,7 @@ RETURNING prompt_id, server;
 -- The server does not answer: the job waits for it or another server, and its run stays open.
 UPDATE jobs SET
     status = 'pending', worker_id = NULL, lease_expires_at = NULL, error_trace = :error_trace,
-    failure_class = :failure_class, lost_at = strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || :away || ' seconds'),
+    failure_class = :failure_class, lost_at = {seconds_ago(:away)},
     hold = CASE WHEN :is_held THEN 'server' END
 WHERE id = :id AND fence = :fence AND status = 'processing'
 RETURNING prompt_id, server;
@@ -60,12 +63,12 @@ WHERE id = :attempt_id AND outcome IS NULL;
 
 -- name: fail_job
 UPDATE jobs SET
-    status = 'failed', end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'),
-    duration = (julianday('now') - julianday(start_time)) * 86400.0,
+    status = 'failed', end_time = {now},
+    duration = {seconds_since(start_time)},
     worker_id = NULL, lease_expires_at = NULL, error_trace = :error_trace, failure_class = :failure_class,
-    needs_regeneration = :needs_regeneration OR EXISTS (
-        SELECT 1 FROM batches WHERE batches.id = jobs.batch_id AND batches.kind = 'book'),
-    hold = NULL, next_attempt_at = NULL, strikes = coalesce(strikes, 0) + :strike
+    needs_regeneration = CASE WHEN :needs_regeneration OR EXISTS (
+        SELECT 1 FROM batches WHERE batches.id = jobs.batch_id AND batches.kind = 'book') THEN 1 ELSE 0 END,
+    hold = NULL, next_attempt_at = NULL, strikes = coalesce(strikes, 0) + CAST(:strike AS integer)
 WHERE id = :id AND fence = :fence AND status = 'processing'
 RETURNING prompt_id, server;
 
@@ -81,28 +84,28 @@ RETURNING id;
 DELETE FROM attempts WHERE id = :attempt_id AND outcome IS NULL;
 
 -- name: end_attempt
-UPDATE attempts SET outcome = :outcome, error = :error, ended_at = strftime('%Y-%m-%d %H:%M:%f', 'now'),
+UPDATE attempts SET outcome = :outcome, error = :error, ended_at = {now},
     sent = coalesce(:sent, sent)
 WHERE id = :attempt_id AND outcome IS NULL;
 
 -- name: refuse_job
 UPDATE jobs SET
-    status = 'failed', end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), error_trace = :error_trace,
+    status = 'failed', end_time = {now}, error_trace = :error_trace,
     failure_class = :failure_class, needs_regeneration = 1, hold = NULL, next_attempt_at = NULL
 WHERE id = :id AND fence = :fence AND status = 'pending'
 RETURNING id;
 
 -- name: owned_files
 SELECT files.path FROM files JOIN jobs ON jobs.id = files.job_id
-WHERE files.path IN (SELECT value FROM json_each(:paths))
+WHERE files.path IN ({texts(:paths)})
 UNION ALL
 SELECT grid_files.path FROM grid_files JOIN batches ON batches.id = grid_files.batch_id
-WHERE grid_files.path IN (SELECT value FROM json_each(:paths));
+WHERE grid_files.path IN ({texts(:paths)});
 
 -- name: recorded_files
 -- Including files whose job or batch is gone.
-SELECT path FROM files WHERE path IN (SELECT value FROM json_each(:paths))
-UNION ALL SELECT path FROM grid_files WHERE path IN (SELECT value FROM json_each(:paths));
+SELECT path FROM files WHERE path IN ({texts(:paths)})
+UNION ALL SELECT path FROM grid_files WHERE path IN ({texts(:paths)});
 
 -- name: had_result
 SELECT 1 FROM attempts WHERE job_id = :job_id AND outcome = 'done' LIMIT 1;

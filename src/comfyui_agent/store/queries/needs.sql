@@ -5,16 +5,16 @@ ON CONFLICT (key) DO NOTHING;
 
 -- name: find_needs
 SELECT key, workflow, model_set, models, classes, pixels, memory_over FROM needs
-WHERE key IN (SELECT value FROM json_each(:keys));
+WHERE key IN ({texts(:keys)});
 
 -- name: needs_of_memory
 SELECT key, workflow, model_set, models, classes, pixels, memory_over FROM needs WHERE memory_over IS NOT NULL;
 
 -- name: jobs_without_needs
 -- Rows that were made by hand, or before needs were known.
-SELECT id, template_hash, workflow_id, inputs FROM jobs INDEXED BY idx_jobs_sets
+SELECT id, template_hash, workflow_id, inputs FROM jobs {index(idx_jobs_sets)}
 WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
-    AND max(coalesce(priority, -1e18), -1e18) = :priority AND coalesce(needs, '') = ''
+    AND {rank(priority)} = :priority AND coalesce(needs, '') = ''
 ORDER BY id LIMIT :most;
 
 -- name: set_needs
@@ -22,19 +22,21 @@ UPDATE jobs SET needs = :needs WHERE id = :id AND coalesce(needs, '') = '';
 
 -- name: raise_memory
 -- Jobs with these needs ran out of memory where so much could be had.
-UPDATE needs SET memory_over = max(coalesce(memory_over, 0), :memory) WHERE key = :key;
+UPDATE needs SET memory_over = :memory WHERE key = :key AND coalesce(memory_over, 0) < :memory;
 
 -- name: note_timing
 -- How long a render took: a running mean, apart for renders that had to load models.
 INSERT INTO timings (needs, server, runs, seconds, loads, cold_seconds)
-SELECT jobs.needs, attempts.server, NOT is_load, iif(is_load, NULL, :seconds), is_load, iif(is_load, :seconds, NULL)
-FROM attempts CROSS JOIN jobs ON jobs.id = attempts.job_id
-WHERE attempts.id = :attempt_id AND jobs.needs IS NOT NULL AND is_load IS NOT NULL AND attempts.server IS NOT NULL
+SELECT jobs.needs, attempts.server, 1 - is_load, CASE is_load WHEN 0 THEN :seconds END, is_load,
+    CASE is_load WHEN 1 THEN :seconds END
+FROM attempts CROSS JOIN jobs WHERE jobs.id = attempts.job_id AND attempts.id = :attempt_id AND jobs.needs IS NOT NULL AND is_load IS NOT NULL AND attempts.server IS NOT NULL
 ON CONFLICT (needs, server) DO UPDATE SET
-    runs = runs + excluded.runs, loads = loads + excluded.loads,
-    seconds = coalesce(seconds + 0.3 * (excluded.seconds - seconds), excluded.seconds, seconds),
+    runs = timings.runs + excluded.runs, loads = timings.loads + excluded.loads,
+    seconds = coalesce(
+        timings.seconds + 0.3 * (excluded.seconds - timings.seconds), excluded.seconds, timings.seconds),
     cold_seconds = coalesce(
-        cold_seconds + 0.3 * (excluded.cold_seconds - cold_seconds), excluded.cold_seconds, cold_seconds);
+        timings.cold_seconds + 0.3 * (excluded.cold_seconds - timings.cold_seconds), excluded.cold_seconds,
+        timings.cold_seconds);
 
 -- name: timings
 SELECT timings.needs, server, runs, seconds, loads, cold_seconds, model_set
@@ -42,7 +44,7 @@ FROM timings JOIN needs ON needs.key = timings.needs;
 
 -- name: renders_at
 SELECT needs, sum(runs + loads) AS renders, avg(coalesce(seconds, cold_seconds)) AS seconds FROM timings
-WHERE server IN (SELECT value FROM json_each(:servers)) GROUP BY needs;
+WHERE server IN ({texts(:servers)}) GROUP BY needs;
 
 -- name: server_sets
 SELECT server_sets.server, server_sets.model_set, since, loads, stays, overtakes, models
@@ -50,21 +52,20 @@ FROM server_sets LEFT JOIN needs ON needs.key = server_sets.needs;
 
 -- name: waiting_needs
 -- What the jobs that may run need, each once for every priority. Found without reading the others.
-WITH RECURSIVE waiting(id, priority, needs) AS (
-    SELECT id, max(coalesce(priority, -1e18), -1e18), coalesce(needs, '') FROM jobs WHERE id = (
-        SELECT id FROM jobs INDEXED BY idx_jobs_sets WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
-            AND max(coalesce(priority, -1e18), -1e18) > -2e18
-        ORDER BY max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), id LIMIT 1)
+WITH RECURSIVE waiting(id, priority, needs, number) AS (
+    SELECT id, {rank(priority)}, coalesce(needs, ''), 1 FROM jobs WHERE id = (
+        SELECT id FROM jobs {index(idx_jobs_sets)} WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
+            AND {rank(priority)} > CAST(-2e18 AS {whole_number})
+        ORDER BY {rank(priority)}, coalesce(needs, ''), id LIMIT 1)
     UNION ALL
-    SELECT next.id, max(coalesce(next.priority, -1e18), -1e18), coalesce(next.needs, '')
-    FROM waiting CROSS JOIN jobs AS next ON next.id = coalesce(
-        (SELECT id FROM jobs INDEXED BY idx_jobs_sets WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
-            AND max(coalesce(priority, -1e18), -1e18) = waiting.priority AND coalesce(needs, '') > waiting.needs
+    SELECT next.id, {rank(next.priority)}, coalesce(next.needs, ''), number + 1
+    FROM waiting CROSS JOIN jobs AS next WHERE number < :most AND next.id = coalesce(
+        (SELECT id FROM jobs {index(idx_jobs_sets)} WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
+            AND {rank(priority)} = waiting.priority AND coalesce(needs, '') > waiting.needs
             ORDER BY coalesce(needs, ''), id LIMIT 1),
-        (SELECT id FROM jobs INDEXED BY idx_jobs_sets WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
-            AND max(coalesce(priority, -1e18), -1e18) > waiting.priority
-            ORDER BY max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), id LIMIT 1))
-    LIMIT :most)
+        (SELECT id FROM jobs {index(idx_jobs_sets)} WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
+            AND {rank(priority)} > waiting.priority
+            ORDER BY {rank(priority)}, coalesce(needs, ''), id LIMIT 1)))
 SELECT DISTINCT key, workflow, needs.model_set, models, classes, pixels, memory_over
 FROM waiting LEFT JOIN needs ON needs.key = waiting.needs;
 
@@ -72,68 +73,69 @@ FROM waiting LEFT JOIN needs ON needs.key = waiting.needs;
 -- How many jobs that may run come before a job: by their priority, and by their id within its own; since when it is
 -- overtaken.
 SELECT count(*) AS earlier, min(priority) AS first, max(priority) AS last, (
-    SELECT (julianday('now') - julianday(overtaken_at)) * 86400.0 FROM jobs WHERE id = :id) AS overtaken_seconds, (
+    SELECT {seconds_since(overtaken_at)} FROM jobs WHERE id = :id) AS overtaken_seconds, (
     SELECT count(*) FROM (
-        SELECT 1 FROM jobs INDEXED BY idx_jobs_next
-        WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL AND priority IS :priority AND id < :id
-        LIMIT :most)) AS older
+        SELECT 1 FROM jobs {index(idx_jobs_next)}
+        WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL AND priority IS NOT DISTINCT FROM :priority AND id < :id
+        LIMIT :most) AS mine) AS older
 FROM (
-    SELECT priority FROM jobs INDEXED BY idx_jobs_next
+    SELECT priority FROM jobs {index(idx_jobs_next)}
     WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL AND priority < :priority
-    ORDER BY priority LIMIT :most);
+    ORDER BY priority LIMIT :most) AS better;
 
 -- name: work_left
 -- How many jobs wait or run, by priority and needs, each at every server at work that can run it, with the mean
 -- seconds of what is most like it. With a batch: what is done by the time its last job is, and apart what is later in
 -- its priority. What runs counts half. Nothing if there are too many kinds to play through.
 WITH last(priority, id) AS (
-    SELECT max(coalesce(priority, -1e18), -1e18), id FROM jobs INDEXED BY idx_jobs_batch_status
+    SELECT {rank(priority)}, id FROM jobs {index(idx_jobs_batch_status)}
     WHERE batch_id = :batch_id AND status IN ('pending', 'processing')
         AND coalesce(hold, 'backoff') IN ('backoff', 'turn') AND reserved IS NULL
     ORDER BY 1 DESC, 2 DESC LIMIT 1),
 counts(priority, needs, jobs, later) AS (
-    SELECT max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), count(*),
-        total((max(coalesce(priority, -1e18), -1e18), id) > (SELECT priority, id FROM last))
-    FROM jobs INDEXED BY idx_jobs_sets
+    SELECT {rank(priority)}, coalesce(needs, ''), count(*),
+        count(*) FILTER (WHERE ({rank(priority)}, id) > (SELECT priority, id FROM last))
+    FROM jobs {index(idx_jobs_sets)}
     WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
-    GROUP BY max(coalesce(priority, -1e18), -1e18), coalesce(needs, '')
+    GROUP BY {rank(priority)}, coalesce(needs, '')
     UNION ALL
-    SELECT max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), count(*),
-        total((max(coalesce(priority, -1e18), -1e18), id) > (SELECT priority, id FROM last))
-    FROM jobs INDEXED BY idx_jobs_held
+    SELECT {rank(priority)}, coalesce(needs, ''), count(*),
+        count(*) FILTER (WHERE ({rank(priority)}, id) > (SELECT priority, id FROM last))
+    FROM jobs {index(idx_jobs_held)}
     WHERE status = 'pending' AND hold IN ('backoff', 'turn') AND reserved IS NULL GROUP BY 1, 2
     UNION ALL
-    SELECT max(coalesce(priority, -1e18), -1e18), coalesce(needs, ''), 0.5 * count(*),
-        0.5 * total((max(coalesce(priority, -1e18), -1e18), jobs.id) > (SELECT priority, id FROM last))
-    FROM attempts INDEXED BY idx_attempts_at_server CROSS JOIN jobs ON jobs.id = attempts.job_id
-    WHERE outcome IS NULL AND attempts.server IS NOT NULL AND status = 'processing' AND reserved IS NULL GROUP BY 1, 2),
+    SELECT {rank(priority)}, coalesce(needs, ''), 0.5 * count(*),
+        0.5 * count(*) FILTER (WHERE ({rank(priority)}, jobs.id) > (SELECT priority, id FROM last))
+    FROM attempts {index(idx_attempts_at_server)} CROSS JOIN jobs
+    WHERE jobs.id = attempts.job_id AND outcome IS NULL AND attempts.server IS NOT NULL AND status = 'processing' AND reserved IS NULL GROUP BY 1, 2),
 kinds AS (
     SELECT priority, counts.needs, coalesce(workflow, counts.needs) AS workflow, pixels,
-        coalesce(model_set, counts.needs) AS model_set, is_later, total(iif(is_later, later, jobs - later)) AS jobs
-    FROM counts CROSS JOIN (SELECT 0 AS is_later UNION ALL SELECT 1) LEFT JOIN needs ON needs.key = counts.needs
-    WHERE (:batch_id IS NULL OR priority <= (SELECT priority FROM last)) AND (SELECT count(*) FROM counts) <= 500
-        AND iif(is_later, later, jobs - later) > 0
-    GROUP BY priority, counts.needs, is_later),
+        coalesce(model_set, counts.needs) AS model_set, is_later,
+        CAST(sum(CASE is_later WHEN 1 THEN later ELSE jobs - later END) AS double precision) AS jobs
+    FROM counts CROSS JOIN (SELECT 0 AS is_later UNION ALL SELECT 1) AS parts LEFT JOIN needs ON needs.key = counts.needs
+    WHERE (CAST(:batch_id AS text) IS NULL OR priority <= (SELECT priority FROM last)) AND (SELECT count(*) FROM counts) <= 500
+        AND CASE is_later WHEN 1 THEN later ELSE jobs - later END > 0
+    GROUP BY priority, counts.needs, is_later, workflow, pixels, model_set),
 busy(server) AS (
-    SELECT attempts.server FROM attempts INDEXED BY idx_attempts_at_server CROSS JOIN jobs ON jobs.id = attempts.job_id
-    WHERE outcome IS NULL AND attempts.server IS NOT NULL AND lease_expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now')
+    SELECT attempts.server FROM attempts {index(idx_attempts_at_server)} CROSS JOIN jobs
+    WHERE jobs.id = attempts.job_id AND outcome IS NULL AND attempts.server IS NOT NULL AND lease_expires_at > {now}
     UNION
-    SELECT server FROM jobs INDEXED BY idx_jobs_ended
-    WHERE status = 'done' AND server IS NOT NULL AND end_time > strftime('%Y-%m-%d %H:%M:%f', 'now', '-10 seconds')),
+    SELECT server FROM jobs {index(idx_jobs_ended)}
+    WHERE status = 'done' AND server IS NOT NULL AND end_time > {seconds_ago(10)}),
 at_work AS (
     SELECT known.server, model_set FROM (
         SELECT server FROM busy
         UNION
-        SELECT value FROM json_each(:configured) WHERE NOT EXISTS (SELECT 1 FROM busy)) AS known
+        {texts(:configured)} WHERE NOT EXISTS (SELECT 1 FROM busy)) AS known
     LEFT JOIN server_sets ON server_sets.server = known.server
     WHERE known.server NOT IN (SELECT server FROM server_states)),
 measured AS MATERIALIZED (
     SELECT timings.needs, server, workflow, pixels, model_set, runs + loads AS renders, seconds,
-        max(0.0, cold_seconds - seconds) AS load_seconds
+        CASE WHEN cold_seconds < seconds THEN 0.0 ELSE cold_seconds - seconds END AS load_seconds
     FROM timings JOIN needs ON needs.key = timings.needs)
 SELECT priority, kinds.needs, kinds.model_set, is_later, jobs, coalesce(at_work.server, '') AS server,
     at_work.model_set AS loaded,
-    max(0.001, coalesce(
+    {greatest}(0.001, coalesce(
         (SELECT seconds FROM measured AS alike WHERE alike.needs = kinds.needs AND alike.server = at_work.server),
         (SELECT avg(seconds) FROM measured AS alike WHERE alike.workflow = kinds.workflow
             AND alike.pixels = kinds.pixels AND alike.server = at_work.server),
@@ -146,5 +148,5 @@ SELECT priority, kinds.needs, kinds.model_set, is_later, jobs, coalesce(at_work.
 -- A server that never had these models counts until others have rendered with them a hundred times.
 FROM kinds LEFT JOIN at_work ON EXISTS (SELECT 1 FROM measured WHERE seconds IS NOT NULL) AND (
     EXISTS (SELECT 1 FROM measured AS own WHERE own.model_set = kinds.model_set AND own.server = at_work.server)
-    OR (SELECT total(renders) FROM measured AS found WHERE found.model_set = kinds.model_set) < 100)
+    OR (SELECT coalesce(sum(renders), 0) FROM measured AS found WHERE found.model_set = kinds.model_set) < 100)
 ORDER BY at_work.server, priority, kinds.needs;

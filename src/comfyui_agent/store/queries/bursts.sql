@@ -1,13 +1,13 @@
 -- name: burst_items
 SELECT id AS job_id, config_name, status, written, outputs, error_trace, metadata,
-    status = 'pending' AND next_attempt_at > strftime('%Y-%m-%d %H:%M:%f', 'now') AS is_backing_off,
-    status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL AS needs_attention,
+    status = 'pending' AND next_attempt_at > {now} AS is_backing_off,
+    status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL AS needs_attention,
     EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL) AS is_at_server
 FROM jobs WHERE batch_id = :id ORDER BY batch_index, id;
 
 -- name: put_off_items
 -- Pending items are for a later burst, unless their prompts are at a server.
-UPDATE jobs SET hold = 'burst' WHERE batch_id = :id AND status = 'pending' AND hold IS NOT 'burst'
+UPDATE jobs SET hold = 'burst' WHERE batch_id = :id AND status = 'pending' AND hold IS DISTINCT FROM 'burst'
     AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL);
 
 -- name: pick_item
@@ -23,23 +23,20 @@ UPDATE jobs SET file_path = :file_path WHERE id = :id AND status IN ('pending', 
 -- name: fail_item
 UPDATE jobs SET
     status = 'failed', failure_class = :failure_class, error_trace = :error_trace,
-    end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), worker_id = NULL, lease_expires_at = NULL, hold = NULL,
+    end_time = {now}, worker_id = NULL, lease_expires_at = NULL, hold = NULL,
     next_attempt_at = NULL, fence = coalesce(fence, 0) + 1
 WHERE id = :id AND status IN ('pending', 'processing', 'done');
 
 -- name: trust_item
 -- It is done because the state file says so.
 UPDATE jobs SET
-    status = 'done', outputs = coalesce(outputs, '[]'), end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'),
+    status = 'done', outputs = coalesce(outputs, '[]'), end_time = {now},
     worker_id = NULL, lease_expires_at = NULL, error_trace = NULL, failure_class = NULL, needs_regeneration = 0,
     hold = NULL, next_attempt_at = NULL, fence = coalesce(fence, 0) + 1
 WHERE id = :id AND status <> 'done';
 
 -- name: forget_items
-DELETE FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND reserved = 1;
+DELETE FROM jobs WHERE id IN ({numbers(:ids)}) AND reserved = 1;
 
 -- name: note_written
-UPDATE jobs SET written = :word WHERE id IN (SELECT value FROM json_each(:ids));
-
--- name: keep_burst
-UPDATE batches SET metadata = json_set(coalesce(metadata, '{}'), '$.' || :key, json(:value)) WHERE id = :id;
+UPDATE jobs SET written = :word WHERE id IN ({numbers(:ids)});

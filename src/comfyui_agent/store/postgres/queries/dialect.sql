@@ -1,0 +1,77 @@
+-- What PostgreSQL writes in its own way. It needs no word about which index to use.
+
+-- part: now
+e3_now()
+
+-- part: in_seconds(seconds)
+e3_now() + CAST({seconds} AS double precision) * interval '1 second'
+
+-- part: seconds_ago(seconds)
+e3_now() - CAST({seconds} AS double precision) * interval '1 second'
+
+-- part: seconds_since(moment)
+CAST(extract(epoch FROM e3_now() - {moment}) AS double precision)
+
+-- part: index(name)
+
+-- part: rank(priority)
+coalesce({priority}, -1000000000000000000)
+
+-- part: numbers(list)
+SELECT CAST(value AS bigint) FROM json_array_elements_text(CAST({list} AS json))
+
+-- part: texts(list)
+SELECT value FROM json_array_elements_text(CAST({list} AS json))
+
+-- part: listed_numbers(list)
+(SELECT key, CAST(value AS bigint) AS value
+    FROM json_array_elements_text(CAST({list} AS json)) WITH ORDINALITY AS each(value, key)) AS listed
+
+-- part: listed_texts(list)
+(SELECT key, value FROM json_array_elements_text(CAST({list} AS json)) WITH ORDINALITY AS each(value, key)) AS listed
+
+-- part: json_list(value)
+CAST(coalesce(json_agg({value}), '[]') AS text)
+
+-- part: instr
+strpos
+
+-- part: greatest
+greatest
+
+-- part: newline
+chr(10)
+
+-- part: last_character
+chr(1114111)
+
+-- part: place
+place
+
+-- part: whole_number
+bigint
+
+-- part: lock(table)
+FOR UPDATE OF {table} SKIP LOCKED
+
+-- part: hold(table)
+FOR UPDATE OF {table}
+
+-- part: try_lock(name)
+pg_try_advisory_xact_lock(hashtextextended({name}, 0))
+
+-- part: is_settled
+-- No open transaction can still add an event before this one.
+events.id < e3_event_id(pg_snapshot_xmin(pg_current_snapshot()))
+
+-- part: oldest_kept(count)
+SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET {count}
+
+-- part: has_no_younger
+-- No open transaction can still add a job with a lower id: those draw their ids after they began.
+created_at < coalesce((
+    SELECT min(xact_start) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_xid IS NOT NULL), 'infinity')
+
+-- part: in_order(columns)
+ORDER BY {columns}

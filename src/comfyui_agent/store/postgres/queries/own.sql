@@ -1,0 +1,127 @@
+-- Queries that use what only PostgreSQL has.
+
+-- name: pages_of_book
+-- Failures that are too long are cut to the newest one. Metadata that is too long is left out.
+WITH pages AS MATERIALIZED (
+    SELECT * FROM book_pages
+    WHERE book_id = :id AND coalesce(page, 0) > :after AND coalesce(page, 0) <= :until)
+SELECT book_id, page, status, retry_count, last_attempted_at, needs_regeneration,
+    CASE WHEN octet_length(image_error) > :longest THEN CAST(json_build_array(json_build_object(
+        'kind', CAST(image_error AS json) -> -1 ->> 'kind',
+        'message', left(CAST(image_error AS json) -> -1 ->> 'message', 200),
+        'at', CAST(image_error AS json) -> -1 ->> 'at',
+        'attempt', CAST(image_error AS json) -> -1 -> 'attempt')) AS text) ELSE image_error END AS image_error,
+    CASE WHEN octet_length(job_metadata) > :longest THEN '{}' ELSE job_metadata END AS job_metadata
+FROM pages ORDER BY page;
+
+-- name: keep_burst
+UPDATE batches SET metadata = CAST(jsonb_set(coalesce(CAST(metadata AS jsonb), '{}'), ARRAY[CAST(:key AS text)],
+    CAST(:value AS jsonb)) AS text) WHERE id = :id;
+
+-- name: check_pages
+-- PostgreSQL checks its pages itself, if its checksums are on.
+SELECT 'ok' AS problem;
+
+-- name: wrong_counts
+SELECT status, said, counted FROM (
+    SELECT status, CAST(sum(jobs) AS bigint) AS said, CASE status
+        WHEN 'attention' THEN (SELECT count(*) FROM jobs AS job WHERE e3_needs_attention(job))
+        ELSE (SELECT count(*) FROM jobs WHERE jobs.status = job_counts.status) END AS counted
+    FROM job_counts GROUP BY status) AS both_counts
+WHERE said <> counted;
+
+-- name: recount
+WITH wrong AS (DELETE FROM job_counts)
+INSERT INTO job_counts
+SELECT status, count(jobs.id) FROM (VALUES ('pending'), ('processing'), ('done'), ('failed')) AS known(status)
+LEFT JOIN jobs USING (status) GROUP BY status
+UNION ALL SELECT 'attention', count(*) FROM jobs AS job WHERE e3_needs_attention(job);
+
+-- name: size_of_database
+SELECT pg_database_size(current_database()) AS bytes, 0 AS free;
+
+-- name: kept_pictures
+-- The names of kept input files that jobs use.
+SELECT DISTINCT named.value AS name FROM jobs CROSS JOIN jsonb_each_text(e3_json(jobs.pictures)) AS named
+WHERE jobs.pictures IS NOT NULL AND jsonb_typeof(e3_json(jobs.pictures)) = 'object';
+
+-- name: insert_jobs
+-- All of a submission in one statement. A name that is taken is left out. A job with an error_trace has failed already.
+-- A job whose batch is not whole yet waits for that. The creator of the batch is the creator of its jobs.
+INSERT INTO jobs (config_name, job_type, workflow_id, priority, status, retry_limit, metadata, template_hash, inputs,
+    file_path, output_node, timeout_seconds, batch_id, batch_index, source, digest, pictures, error_trace,
+    failure_class, needs_regeneration, end_time, created_at, retries_attempted, run_count, reserved, created_by, needs,
+    hold)
+SELECT job.config_name, job_type, workflow_id, priority, CASE WHEN error_trace IS NULL THEN 'pending' ELSE 'failed' END,
+    retry_limit, job.metadata, template_hash, inputs, file_path, output_node, timeout_seconds, batch_id, batch_index,
+    source, digest, pictures, error_trace, CASE WHEN error_trace IS NOT NULL THEN 'invalid' END,
+    CASE WHEN error_trace IS NULL THEN 0 ELSE 1 END, CASE WHEN error_trace IS NOT NULL THEN {now} END, {now}, 0, 0,
+    reserved, coalesce(job.created_by, batches.created_by), needs, CASE
+        WHEN error_trace IS NOT NULL THEN NULL
+        WHEN batches.status = 'pending' THEN 'filling'
+        WHEN reserved = 1 THEN 'burst' END
+FROM ROWS FROM (json_to_recordset(CAST(:jobs AS json)) AS (
+    config_name text, job_type text, workflow_id text, priority bigint, retry_limit bigint, metadata text,
+    template_hash text, inputs text, file_path text, output_node text, timeout_seconds double precision, batch_id text,
+    batch_index bigint, source text, digest text, pictures text, error_trace text, reserved bigint, created_by bigint,
+    needs text)) WITH ORDINALITY AS job
+LEFT JOIN batches ON batches.id = job.batch_id
+ORDER BY job.ordinality
+ON CONFLICT (config_name) DO NOTHING
+RETURNING id, config_name;
+
+-- name: renew_job
+-- The row gets what its file says now, and begins anew. The fence goes up: nobody has a lease on it.
+UPDATE jobs SET
+    job_type = job.job_type, workflow_id = job.workflow_id, priority = job.priority, retry_limit = job.retry_limit,
+    metadata = job.metadata, template_hash = job.template_hash, inputs = job.inputs, file_path = job.file_path,
+    output_node = job.output_node, timeout_seconds = job.timeout_seconds, source = job.source, digest = job.digest,
+    pictures = job.pictures, needs = job.needs, error_trace = job.error_trace, created_by = NULL,
+    status = CASE WHEN job.error_trace IS NULL THEN 'pending' ELSE 'failed' END,
+    failure_class = CASE WHEN job.error_trace IS NOT NULL THEN 'invalid' END,
+    needs_regeneration = CASE WHEN job.error_trace IS NULL THEN 0 ELSE 1 END,
+    end_time = CASE WHEN job.error_trace IS NOT NULL THEN {now} END, created_at = {now},
+    dismissed_at = NULL, resubmit = NULL, retries_attempted = 0, strikes = 0, avoids = NULL, hold = NULL,
+    next_attempt_at = NULL, duration = NULL, worker_id = NULL, lease_expires_at = NULL, fence = coalesce(fence, 0) + 1
+FROM json_to_record(CAST(:job AS json)) AS job(
+    job_type text, workflow_id text, priority bigint, retry_limit bigint, metadata text, template_hash text, inputs text,
+    file_path text, output_node text, timeout_seconds double precision, source text, digest text, pictures text,
+    needs text, error_trace text)
+WHERE jobs.id = :id AND jobs.status <> 'processing';
+
+-- name: keep_rejection
+-- The file that was rejected under this path has a new name. Its reason stays with it.
+WITH moved AS (DELETE FROM rejections WHERE path = :path RETURNING reason, at)
+INSERT INTO rejections (path, reason, at) SELECT :kept, reason, at FROM moved
+ON CONFLICT (path) DO UPDATE SET reason = excluded.reason, at = excluded.at;
+
+-- name: names_matching
+SELECT {json_list(job_id)} AS ids FROM (
+    SELECT job_id FROM job_names
+    WHERE trigrams @> e3_trigrams(:match) AND job_id < :id ORDER BY job_id DESC LIMIT :most) AS listed;
+
+-- name: names_indexed
+SELECT coalesce((SELECT CAST(value AS bigint) FROM about WHERE key = 'names_indexed'), :first) AS indexed,
+    (SELECT max(id) FROM jobs) AS newest;
+
+-- name: forget_names
+DELETE FROM job_names;
+
+-- name: index_names
+INSERT INTO job_names (job_id, trigrams)
+SELECT id, e3_trigrams(config_name) FROM jobs WHERE id > :after AND id <= :last ORDER BY id
+ON CONFLICT (job_id) DO NOTHING;
+
+-- name: leave_server
+-- Another server takes a job whose server was lost. The prompt at the lost server is deleted when it returns.
+UPDATE attempts SET outcome = 'server_lost', ended_at = {now},
+    error = CAST(json_build_object('kind', 'server_lost', 'message',
+        'its server did not answer any more: another took the job', 'server', server, 'prompt_id', prompt_id) AS text)
+WHERE job_id = :id AND outcome IS NULL
+RETURNING coalesce(running_seconds, 0) > 0 AS was_running;
+
+-- name: sessions
+SELECT hash, token_id, least(
+    created_at + CAST(:longest AS double precision) * interval '1 second',
+    used_at + CAST(:idle AS double precision) * interval '1 second') AS ends_at
+FROM sessions;

