@@ -211,6 +211,7 @@ class Agent:
 
     async def _show_live(self) -> None:
         while True:
+            self.lock.beat()
             await self.live.show(self.runs)
             await self.clock.sleep(LIVE_SECONDS)
 

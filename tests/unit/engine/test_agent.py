@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,22 @@ async def test_a_job_is_rendered_once_and_its_result_is_there_when_it_is_done(ro
     assert (job.status, len(room.comfy.posts)) == (JobStatus.DONE, 1)
     assert [(room.workspace.root / path).read_bytes() for path in job.outputs] == [PICTURE]
     assert [each.outcome for each in await room.attempts()] == ["done"]
+
+
+async def test_a_working_agent_keeps_the_time_of_its_lock_file_fresh_also_while_the_database_hangs(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = await room.start()
+
+    async def hang(*_: object, **__: object) -> None:
+        await room.clock.sleep(3600)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(room.store, "run", hang)
+        await room.clock.advance(60)
+        os.utime(agent.lock.path, times=(0, 0))
+        await room.clock.advance(1)
+        assert agent.lock.path.stat().st_mtime > 0
 
 
 async def test_a_server_has_two_prompts_and_a_lower_priority_number_comes_first(room: Room) -> None:
