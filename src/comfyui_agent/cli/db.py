@@ -1,11 +1,16 @@
-"""`e3 db`: bring the database up to date, check it, let go of what dead agents hold, give back space."""
+"""`e3 db`: bring the database up to date, check it, let go of what dead agents hold, give back space, keep a copy."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import threading
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -18,9 +23,12 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.texts import counted, megabytes
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock, living, this_host
-from comfyui_agent.store.connect import compact_store, migrate_store
+from comfyui_agent.store.connect import backup_store, compact_store, migrate_store
 from comfyui_agent.store.integrity import examine
 from comfyui_agent.store.liveness import bury_dead
+
+T = TypeVar("T")
+Show = Callable[[str], None]
 
 NEW_SECONDS = 3600.0
 
@@ -94,6 +102,27 @@ async def compact(call: Invocation) -> None:
     typer.echo(f"{place.database_name}: {sizes}. Removed what no job used: {removed}.")
 
 
+@workspace_command(app)
+async def backup(
+    call: Invocation,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy, an SQLite file.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+) -> None:
+    """Write a copy of the database as it is now, while agents go on working. It is checked before it gets its name.
+
+    Results and input pictures are files of their own and are not in it.
+    """
+
+    def work(say: Show) -> int:
+        told = lambda share: say(f"Copying the database… {share:.0%}")  # noqa: E731
+        return backup_store(call.workspace.database, file, force=force, progress=told)
+
+    rows = await _run_thread(work)
+    size = file.stat().st_size
+    words = f"{file}: {counted(rows, 'row')} of {call.workspace.database_name} in {megabytes(size)}, checked."
+    call.show({"file": str(file), "rows": rows, "bytes": size}, words)
+
+
 async def _lock_alone(workspace: Workspace) -> AgentLock:
     """A lock that shows others that the database is in use. Fails if a process of any workspace uses it."""
     others = living(workspace.locks)
@@ -119,8 +148,40 @@ async def _remove_unused(workspace: Workspace) -> tuple[int, int]:
     return count, size
 
 
-def _progress(message: str) -> AbstractContextManager[object]:
-    """A spinner on a terminal, nothing elsewhere."""
+class _Left(Exception):
+    """Long work was given up by Ctrl-C."""
+
+
+@contextmanager
+def _progress(message: str) -> Iterator[Show]:
+    """A spinner on a terminal, whose text can be changed; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
     from rich.console import Console  # not for those who check
 
-    return Console(stderr=True).status(message) if sys.stderr.isatty() else nullcontext()
+    with Console(stderr=True).status(message) as status:
+        yield status.update
+
+
+async def _run_thread(work: Callable[[Show], T]) -> T:
+    """Do long work that says how far it is. Ctrl-C ends it the next time that it says so."""
+    is_leaving = threading.Event()
+
+    def do() -> T:
+        with _progress("") as show:
+
+            def say(text: str) -> None:
+                if is_leaving.is_set():
+                    raise _Left
+                show(text)
+
+            return work(say)
+
+    working = asyncio.ensure_future(asyncio.to_thread(do))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        is_leaving.set()
+        await asyncio.gather(working, return_exceptions=True)
+        raise

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from comfyui_agent.store.errors import DatabaseUnusable
 from comfyui_agent.store.records import Compacted
+from comfyui_agent.store.sqlite.backup import backup_file
 from comfyui_agent.store.sqlite.driver import SqliteDriver, compact_file, migrate_file, version_of_file
 from comfyui_agent.store.sqlite.migrator import NEWEST
 from comfyui_agent.store.store import Store
@@ -25,6 +26,13 @@ def migrate_store(place: str | Path) -> tuple[int, int]:
 def compact_store(place: str | Path) -> Compacted:
     """Give back the free space of a database that nobody uses."""
     return compact_file(_path(place))
+
+
+def backup_store(
+    place: str | Path, file: Path, *, force: bool = False, progress: Callable[[float], None] = lambda _: None
+) -> int:
+    """Write a consistent copy into an SQLite file, while agents work. Returns its rows. BackupRefused if it is there."""
+    return backup_file(_path(place), file, force=force, progress=progress)
 
 
 def version_of(place: str | Path) -> tuple[int, int]:
