@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -21,6 +20,9 @@ from comfyui_agent.cli.workspace import opened
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.texts import counted, megabytes
+from comfyui_agent.domain.tokens import seconds_in
+from comfyui_agent.engine.retention import NEW_SECONDS, PAUSE, Ages, Pruned, preview, prune_files
+from comfyui_agent.engine.retention import prune as prune_database
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock, living, this_host
 from comfyui_agent.store.connect import backup_store, compact_store, migrate_store
@@ -29,8 +31,6 @@ from comfyui_agent.store.liveness import bury_dead
 
 T = TypeVar("T")
 Show = Callable[[str], None]
-
-NEW_SECONDS = 3600.0
 
 WITHOUT_JSON = ("workspace", "config", "database")
 
@@ -89,16 +89,19 @@ async def compact(call: Invocation) -> None:
     lock = await _lock_alone(place)
     try:
         with _progress("Looking for input pictures that no job uses…"):
-            files, file_bytes = await _remove_unused(place)
+            async with opened(place) as store:
+                unused = Pruned()
+                await prune_files(store, place, Ages(inputs=NEW_SECONDS), unused)
         with _progress("Writing the database anew…"):
             found = compact_store(place.database)
     finally:
         lock.release()
     if call.as_json:
-        print_json({**asdict(found), "pictures": files, "picture_bytes": file_bytes})
+        print_json({**asdict(found), "pictures": unused.inputs, "picture_bytes": unused.input_bytes})
         return
     sizes = f"{megabytes(found.bytes_before)} before, {megabytes(found.bytes_after)} now"
-    removed = f"{counted(found.templates, 'template')}, {counted(files, 'input picture')} ({megabytes(file_bytes)})"
+    pictures = f"{counted(unused.inputs, 'input picture')} ({megabytes(unused.input_bytes)})"
+    removed = f"{counted(found.templates, 'template')}, {pictures}"
     typer.echo(f"{place.database_name}: {sizes}. Removed what no job used: {removed}.")
 
 
@@ -123,6 +126,34 @@ async def backup(
     call.show({"file": str(file), "rows": rows, "bytes": size}, words)
 
 
+@workspace_command(app)
+async def prune(
+    call: Invocation,
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="What ended longer ago, such as 30d, 12h or 90m.")],
+    keep_files: Annotated[bool, typer.Option("--keep-files", help="Leave all files on disk.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
+) -> None:
+    """Remove old jobs that have ended, with their runs, events and results; batches only as a whole.
+
+    Whatever is open stays, and all of its batch. Agents may go on working. Input pictures that no job uses any more and
+    thumbnails that nobody has looked at for so long go, too. The audit trail stays.
+    """
+    try:
+        seconds = seconds_in(older_than)
+    except ValueError as error:
+        fail(f"--older-than {error}", code=2)
+    files = {} if keep_files else {"inputs": NEW_SECONDS, "thumbnails": seconds}
+    ages = Ages(jobs=seconds, events=seconds, keep_files=keep_files, **files)
+    async with call.opened() as store:
+        if dry_run:
+            done = await preview(store, call.workspace, ages)
+        else:
+            with _progress("Removing what is old…"):
+                done = await prune_database(store, call.workspace, ages, asyncio.sleep, PAUSE)
+            await call.actor.audit(store, EventName.AUDIT_DATABASE_PRUNE, message=f"older than {older_than}: {done}")
+    call.show({**asdict(done), "dry_run": dry_run}, f"{'Would remove' if dry_run else 'Removed'}: {done}.")
+
+
 async def _lock_alone(workspace: Workspace) -> AgentLock:
     """A lock that shows others that the database is in use. Fails if a process of any workspace uses it."""
     others = living(workspace.locks)
@@ -133,19 +164,6 @@ async def _lock_alone(workspace: Workspace) -> AgentLock:
     if others:
         fail(f"the database is in use ({', '.join(others[:3])}): stop e3 run, e3 serve and the like, then compact it")
     return AgentLock(workspace.locks, is_part=True)
-
-
-async def _remove_unused(workspace: Workspace) -> tuple[int, int]:
-    """Remove kept input files that no job names; how many, and their bytes. New files stay: their job may come."""
-    async with opened(workspace) as store:
-        used = await store.run(ops.kept_pictures)
-    count = size = 0
-    for file in sorted(workspace.kept_inputs.glob("*")):
-        found = file.stat()
-        if file.is_file() and file.name not in used and time.time() - found.st_mtime > NEW_SECONDS:
-            file.unlink()
-            count, size = count + 1, size + found.st_size
-    return count, size
 
 
 class _Left(Exception):

@@ -31,7 +31,7 @@ def compact_store(place: str | Path) -> Compacted:
 def backup_store(
     place: str | Path, file: Path, *, force: bool = False, progress: Callable[[float], None] = lambda _: None
 ) -> int:
-    """Write a consistent copy into an SQLite file, while agents work. Returns its rows. BackupRefused if it is there."""
+    """Write a consistent copy to an SQLite file, while agents work. Returns its rows. BackupRefused if it is there."""
     return backup_file(_path(place), file, force=force, progress=progress)
 
 
