@@ -6,18 +6,18 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
-from comfyui_agent.cli.invocation import Invocation, workspace_command
+from comfyui_agent.cli.invocation import Invocation, show_errors, workspace_command
 from comfyui_agent.cli.lazy_group import command_group
 from comfyui_agent.cli.output import fail, one_line, print_json
-from comfyui_agent.cli.workspace import opened
-from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.cli.workspace import AsJson, opened
+from comfyui_agent.config.workspace import Workspace, shown_database
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.texts import counted, megabytes
 from comfyui_agent.domain.tokens import seconds_in
@@ -25,7 +25,8 @@ from comfyui_agent.engine.retention import NEW_SECONDS, PAUSE, Ages, Pruned, pre
 from comfyui_agent.engine.retention import prune as prune_database
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock, living, this_host
-from comfyui_agent.store.connect import backup_store, compact_store, migrate_store
+from comfyui_agent.store.connect import backup_store, compact_store, migrate_store, open_store, open_tables
+from comfyui_agent.store.copying import ComparedTable, copy_tables, refuse_living
 from comfyui_agent.store.integrity import examine
 from comfyui_agent.store.liveness import bury_dead
 
@@ -152,6 +153,51 @@ async def prune(
                 done = await prune_database(store, call.workspace, ages, asyncio.sleep, PAUSE)
             await call.actor.audit(store, EventName.AUDIT_DATABASE_PRUNE, message=f"older than {older_than}: {done}")
     call.show({**asdict(done), "dry_run": dry_run}, f"{'Would remove' if dry_run else 'Removed'}: {done}.")
+
+
+@app.command()
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="A file, sqlite:///… or postgresql://…")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The same; empty, or not there yet.")],
+    as_json: AsJson = False,
+) -> None:
+    """Copy a whole database to another place, ids and all, and compare every table. Stop what works with it first.
+
+    Interrupted, the same command goes on where it was. Nothing opens the copy before it is whole. FROM stays as it is.
+    """
+    raise typer.Exit(asyncio.run(show_errors(_copy(source, target, as_json))) or 0)
+
+
+async def _copy(source: str, target: str, as_json: bool) -> int:
+    """0 if both are the same."""
+    await _refuse_living(source)
+    migrate_store(target)
+
+    def work(say: Show) -> list[ComparedTable]:
+        with closing(open_tables(source)) as there, closing(open_tables(target)) as here:
+            return copy_tables(there, here, lambda what, rows: say(f"{what}: {counted(rows, 'row')}"))
+
+    found = await _run_thread(work)
+    wrong = [each.name for each in found if not each.is_same]
+    if as_json:
+        print_json([{**asdict(each), "same": each.is_same} for each in found])
+    else:
+        for each in found:
+            verdict = "same" if each.is_same else f"DIFFERS: {each.rows_there:,} {each.digest_there[:12]} in the copy"
+            typer.echo(f"{each.name:20} {each.rows:>12,}  {each.digest[:12]}  {verdict}")
+    if wrong:
+        fail(f"{', '.join(wrong)} changed while they were copied: remove {shown_database(target)}, then copy again")
+    if not as_json:
+        typer.echo(one_line(f"{shown_database(target)} is whole. Name it in database.url, and do not use the old one."))
+    return 0
+
+
+async def _refuse_living(place: str) -> None:
+    store = open_store(place, create=False)
+    try:
+        await refuse_living(store, this_host(), shown_database(place))
+    finally:
+        await store.close()
 
 
 async def _lock_alone(workspace: Workspace) -> AgentLock:

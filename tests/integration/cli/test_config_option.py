@@ -17,7 +17,7 @@ from support.sampling import some
 from support.shared_servers import Servers
 from support.workspaces import call_e3, drop, job_text, new_workspace, run_e3
 
-WITHOUT_WORKSPACE = {"e3 init", "e3 demo", "e3 sim", "e3 loadtest compare", "e3 nodes install"}
+WITHOUT_WORKSPACE = {"e3 init", "e3 demo", "e3 sim", "e3 loadtest compare", "e3 db copy", "e3 nodes install"}
 SERVERS = "e3 servers"
 
 

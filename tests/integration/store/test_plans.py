@@ -46,7 +46,7 @@ for a forecast, which is kept for long where that takes long.
 """
 RARE = (  # noqa: SIM905 - a list of words
     "recount check_pages wrong_counts largest_jobs bytes_of_unused_templates remove_unused_templates kept_pictures "
-    "prunable_jobs"
+    "prunable_jobs table_rows insert_row"
 ).split()
 
 

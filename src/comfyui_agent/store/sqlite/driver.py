@@ -60,13 +60,15 @@ class SqliteDriver:
                     writer.database.execute("BEGIN IMMEDIATE; ROLLBACK")
                 reader = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vfs=vfs, create=False)
                 add_brief_views(reader)
+                token = reader.execute("SELECT value FROM about WHERE key = 'identity'").get
+                if token is None:
+                    reader.close()
+                    raise DatabaseUnusable(f"{path} is an unfinished copy: run the same e3 db copy again, or remove it")
             except BaseException:
                 writer.database.close()
                 raise
-            token = reader.execute("SELECT value FROM about WHERE key = 'identity'").get
         writer.start()
-        place = hashlib.sha256(f"{token} {path.resolve()}".encode()).hexdigest()
-        return cls(path, writer, reader, place[:12])
+        return cls(path, writer, reader, identity_at(path, token))
 
     @property
     def commits(self) -> int:
@@ -117,6 +119,11 @@ class SqliteDriver:
         done, _ = await asyncio.wait({closing}, timeout=timeout)  # a long read may go on
         for each in done:
             each.result()
+
+
+def identity_at(path: Path, token: str | None) -> str:
+    """The name of a database: of what it remembers, and of its place."""
+    return hashlib.sha256(f"{token} {path.resolve()}".encode()).hexdigest()[:12]
 
 
 def migrate_file(path: Path) -> tuple[int, int]:
