@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
@@ -26,11 +26,10 @@ from comfyui_agent.engine.retention import prune as prune_database
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock, living, this_host
 from comfyui_agent.store.connect import backup_store, compact_store, migrate_store, open_store, open_tables
-from comfyui_agent.store.copying import ComparedTable, copy_tables, refuse_living
+from comfyui_agent.store.copying import copy_tables, refuse_living
 from comfyui_agent.store.integrity import examine
 from comfyui_agent.store.liveness import bury_dead
 
-T = TypeVar("T")
 Show = Callable[[str], None]
 
 WITHOUT_JSON = ("workspace", "config", "database")
@@ -116,12 +115,9 @@ async def backup(
 
     Results and input pictures are files of their own and are not in it.
     """
-
-    def work(say: Show) -> int:
-        told = lambda share: say(f"Copying the database… {share:.0%}")  # noqa: E731
-        return backup_store(call.workspace.database, file, force=force, progress=told)
-
-    rows = await _run_thread(work)
+    with _progress("") as say:
+        told: Callable[[float], None] = lambda share: say(f"Copying the database… {share:.0%}")  # noqa: E731
+        rows = backup_store(call.workspace.database, file, force=force, progress=told)
     size = file.stat().st_size
     words = f"{file}: {counted(rows, 'row')} of {call.workspace.database_name} in {megabytes(size)}, checked."
     call.show({"file": str(file), "rows": rows, "bytes": size}, words)
@@ -172,12 +168,8 @@ async def _copy(source: str, target: str, as_json: bool) -> int:
     """0 if both are the same."""
     await _refuse_living(source)
     migrate_store(target)
-
-    def work(say: Show) -> list[ComparedTable]:
-        with closing(open_tables(source)) as there, closing(open_tables(target)) as here:
-            return copy_tables(there, here, lambda what, rows: say(f"{what}: {counted(rows, 'row')}"))
-
-    found = await _run_thread(work)
+    with _progress("") as say, closing(open_tables(source)) as there, closing(open_tables(target)) as here:
+        found = copy_tables(there, here, lambda what, rows: say(f"{what}: {counted(rows, 'row')}"))
     wrong = [each.name for each in found if not each.is_same]
     if as_json:
         print_json([{**asdict(each), "same": each.is_same} for each in found])
@@ -212,13 +204,10 @@ async def _lock_alone(workspace: Workspace) -> AgentLock:
     return AgentLock(workspace.locks, is_part=True)
 
 
-class _Left(Exception):
-    """Long work was given up by Ctrl-C."""
-
-
 @contextmanager
 def _progress(message: str) -> Iterator[Show]:
-    """A spinner on a terminal, whose text can be changed; nothing elsewhere."""
+    """A spinner on a terminal, whose text can be changed; nothing elsewhere. Ctrl-C ends the work at once."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's waits for the next await
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -226,26 +215,3 @@ def _progress(message: str) -> Iterator[Show]:
 
     with Console(stderr=True).status(message) as status:
         yield status.update
-
-
-async def _run_thread(work: Callable[[Show], T]) -> T:
-    """Do long work that says how far it is. Ctrl-C ends it the next time that it says so."""
-    is_leaving = threading.Event()
-
-    def do() -> T:
-        with _progress("") as show:
-
-            def say(text: str) -> None:
-                if is_leaving.is_set():
-                    raise _Left
-                show(text)
-
-            return work(say)
-
-    working = asyncio.ensure_future(asyncio.to_thread(do))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        is_leaving.set()
-        await asyncio.gather(working, return_exceptions=True)
-        raise

@@ -64,19 +64,14 @@ class Pruned:
     thumbnail_bytes: int = 0
 
     def __str__(self) -> str:
-        rows = [
-            counted(self.jobs, "job"),
-            counted(self.batches, "batch", "batches"),
-            counted(self.attempts, "attempt"),
-            counted(self.events, "event"),
-            counted(self.templates, "template"),
-        ]
-        files = [
-            f"{counted(self.files, 'result file')} ({megabytes(self.file_bytes)})",
-            f"{counted(self.inputs, 'input picture')} ({megabytes(self.input_bytes)})",
-            f"{counted(self.thumbnails, 'thumbnail')} ({megabytes(self.thumbnail_bytes)})",
-        ]
-        return ", ".join(rows + files)
+        rows = ((self.jobs, "job"), (self.attempts, "attempt"), (self.events, "event"), (self.templates, "template"))
+        files = (
+            (self.files, "result file", self.file_bytes),
+            (self.inputs, "input picture", self.input_bytes),
+            (self.thumbnails, "thumbnail", self.thumbnail_bytes),
+        )
+        words = [counted(self.batches, "batch", "batches"), *(counted(*each) for each in rows)]
+        return ", ".join(words + [f"{counted(count, what)} ({megabytes(size)})" for count, what, size in files])
 
 
 def ages_of(section: settings.Retention) -> Ages | None:

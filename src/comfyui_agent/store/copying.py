@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -20,28 +20,12 @@ from comfyui_agent.store.liveness import living_agents as find_living
 from comfyui_agent.store.operation import OperationRunner
 from comfyui_agent.store.rows import time_text
 
-TABLES: dict[str, tuple[str, ...]] = {
-    "templates": ("hash",),
-    "needs": ("key",),
-    "tokens": ("id",),
-    "sessions": ("hash",),
-    "batches": ("id",),
-    "jobs": ("id",),
-    "attempts": ("id",),
-    "files": ("path",),
-    "grid_files": ("path",),
-    "events": ("id",),
-    "rejections": ("path",),
-    "server_states": ("server",),
-    "stuck_prompts": ("prompt_id",),
-    "batch_endings": ("batch_id",),
-    "ending_members": ("job_id",),
-    "idempotent_requests": ("key", "scope"),
-    "endings": ("at", "status"),
-    "timings": ("needs", "server"),
-    "server_sets": ("server",),
-    "job_counts": ("status",),
-}
+KEYS = (
+    "templates:hash needs:key tokens:id sessions:hash batches:id jobs:id attempts:id files:path grid_files:path events:id "
+    "rejections:path server_states:server stuck_prompts:prompt_id batch_endings:batch_id ending_members:job_id "
+    "idempotent_requests:key,scope endings:at,status timings:needs,server server_sets:server job_counts:status"
+)
+TABLES = {table: tuple(key.split(",")) for table, _, key in (each.partition(":") for each in KEYS.split())}
 """Tables and their keys, in the order in which they are copied. `agents` are of the old place, and the search index is
 made anew; `about` comes last."""
 COPYING, MOVED_FROM = "copying", "moved_from"
@@ -111,14 +95,13 @@ def copy_tables(source: Tables, target: Tables, told: Callable[[str, int], None]
     names = list(TABLES)
     for name in names[names.index(note["table"]) :]:
         columns = _columns(source, target, name)
-        after = note["after"] if name == note["table"] else None
         count = 0
-        while rows := source.rows(name, columns, after, ROWS_AT_ONCE):
-            after = [plain(rows[-1][columns.index(key)]) for key in TABLES[name]]
-            target.add(name, columns, rows, json_text(note | {"table": name, "after": after}))
+        for rows, last in _parts(source, name, columns, note["after"] if name == note["table"] else None):
+            target.add(name, columns, rows, json_text(note | {"table": name, "after": last}))
             count += len(rows)
             told(f"copied {name}", count)
-    compared = [_compare(source, target, name, told) for name in names]
+    both = [[_digest(each, name, source.columns(name), told) for each in (source, target)] for name in names]
+    compared = [ComparedTable(name, *here, *there) for name, (here, there) in zip(names, both, strict=True)]
     if all(each.is_same for each in compared):
         about = source.about()
         moved = {MOVED_FROM: f"{source.identity} {about.get(MOVED_FROM, '')}".strip()}
@@ -155,24 +138,25 @@ def _columns(source: Tables, target: Tables, table: str) -> list[str]:
     return columns
 
 
-def _compare(source: Tables, target: Tables, table: str, told: Callable[[str, int], None]) -> ComparedTable:
-    columns = source.columns(table)
-    (rows, here), (rows_there, there) = (_digest(each, table, columns, told) for each in (source, target))
-    return ComparedTable(table, rows, here, rows_there, there)
-
-
 def _digest(tables: Tables, table: str, columns: Sequence[str], told: Callable[[str, int], None]) -> tuple[int, str]:
     """How many rows a table has, and the sum of their SHA-256: databases sort texts in different ways."""
     count = total = 0
-    after: list[Any] | None = None
-    while rows := tables.rows(table, columns, after, ROWS_AT_ONCE):
-        after = [plain(rows[-1][columns.index(key)]) for key in TABLES[table]]
+    for rows, _ in _parts(tables, table, columns):
         for row in rows:
             text = json.dumps([plain(value) for value in row])
             total += int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")
         count += len(rows)
         told(f"compared {table}", count)
     return count, f"{total % MODULUS:064x}"
+
+
+def _parts(
+    tables: Tables, table: str, columns: Sequence[str], after: list[Any] | None = None
+) -> Iterator[tuple[list[Values], list[Any]]]:
+    """The rows of a table in parts, each with the key of its last row."""
+    while rows := tables.rows(table, columns, after, ROWS_AT_ONCE):
+        after = [plain(rows[-1][columns.index(key)]) for key in TABLES[table]]
+        yield rows, after
 
 
 def plain(value: Any) -> Any:

@@ -18,6 +18,7 @@ from comfyui_agent.store.rows import text, time_text
 
 JOBS_AT_ONCE = 200
 ROWS_AT_ONCE = 2_000
+SWEEPS = {"events": ("next_events", "remove_old_events"), "attempts": ("next_attempts", "remove_old_attempts")}
 EARLIEST = datetime(1, 1, 1, tzinfo=timezone.utc)
 
 Discard = Callable[[Sequence[str], Sequence[str]], None]
@@ -87,10 +88,11 @@ def remove_old_jobs(session: Session, status: JobStatus, before: datetime, since
 @transition
 def remove_old_rows(session: Session, table: str, before: datetime, after: int) -> RemovedPart:
     """Remove old rows of `events` or `attempts` among the next ones. The audit trail stays."""
-    part = session.one(f"next_{table}", after=after, most=ROWS_AT_ONCE)
+    next_part, remove = SWEEPS[table]
+    part = session.one(next_part, after=after, most=ROWS_AT_ONCE)
     if part is None or part["last"] is None or (isinstance(part["at"], datetime) and part["at"] >= before):
         return RemovedPart(0)
-    return RemovedPart(session.run(f"remove_old_{table}", after=after, last=part["last"], before=before), part["last"])
+    return RemovedPart(session.run(remove, after=after, last=part["last"], before=before), part["last"])
 
 
 @transition

@@ -53,13 +53,13 @@ def test_it_says_what_went_and_what_would_go(tmp_path: Path) -> None:
     answer = call_e3("db", "prune", "--older-than", "30d", "-C", str(night.root))
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout == (
-        "Removed: 1 job, 0 batches, 0 attempts, 1 event, 0 templates, 1 result file (0.0 MB), "
+        "Removed: 0 batches, 1 job, 0 attempts, 1 event, 0 templates, 1 result file (0.0 MB), "
         "1 input picture (0.0 MB), 1 thumbnail (0.0 MB).\n"
     )
     assert remaining(night) == ["new.png", "new.webp", "used.png"]
     trail = call_e3("audit", "-C", str(night.root)).stdout
     assert "db.prune" in trail
-    assert "older than 30d: 1 job" in trail
+    assert "older than 30d: 0 batches, 1 job" in trail
     wrong = call_e3("db", "prune", "--older-than", "soon", "-C", str(night.root))
     assert (wrong.returncode, wrong.stderr.startswith("e3: --older-than 'soon' is no time")) == (2, True)
 

@@ -34,7 +34,7 @@ async def test_what_is_old_goes_once_an_hour_and_an_event_says_so(room: Room) ->
     await room.clock.advance(2)
     assert await room.store.run(ops.find_job, "a") is None
     [message] = await room.events("database.pruned")
-    assert message.startswith("1 job, 0 batches, ")
+    assert message.startswith("0 batches, 1 job, ")
 
 
 async def test_another_agent_has_had_its_turn(room: Room) -> None:
