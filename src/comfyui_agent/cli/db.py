@@ -21,8 +21,6 @@ from comfyui_agent.config.workspace import Workspace, shown_database
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.texts import counted, megabytes
 from comfyui_agent.domain.tokens import seconds_in
-from comfyui_agent.engine.retention import NEW_SECONDS, PAUSE, Ages, Pruned, preview, prune_files
-from comfyui_agent.engine.retention import prune as prune_database
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock, living, this_host
 from comfyui_agent.store.connect import backup_store, compact_store, migrate_store, open_store, open_tables
@@ -83,6 +81,8 @@ async def compact(call: Invocation) -> None:
     The file is written anew, and nothing else can write meanwhile. So this is for when no agent and no page runs; stop
     them first. Nothing of the jobs is changed.
     """
+    from comfyui_agent.engine.retention import NEW_SECONDS, Ages, Pruned, prune_files  # not for those who check
+
     place = call.workspace
     if place.database_file is not None and not place.database_file.is_file():
         fail(f"there is no database {place.database_name}: nothing to compact")
@@ -135,18 +135,20 @@ async def prune(
     Whatever is open stays, and all of its batch. Agents may go on working. Input pictures that no job uses any more and
     thumbnails that nobody has looked at for so long go, too. The audit trail stays.
     """
+    from comfyui_agent.engine import retention
+
     try:
         seconds = seconds_in(older_than)
     except ValueError as error:
         fail(f"--older-than {error}", code=2)
-    files = {} if keep_files else {"inputs": NEW_SECONDS, "thumbnails": seconds}
-    ages = Ages(jobs=seconds, events=seconds, keep_files=keep_files, **files)
+    files = {} if keep_files else {"inputs": retention.NEW_SECONDS, "thumbnails": seconds}
+    ages = retention.Ages(jobs=seconds, events=seconds, keep_files=keep_files, **files)
     async with call.opened() as store:
         if dry_run:
-            done = await preview(store, call.workspace, ages)
+            done = await retention.preview(store, call.workspace, ages)
         else:
             with _progress("Removing what is old…"):
-                done = await prune_database(store, call.workspace, ages, asyncio.sleep, PAUSE)
+                done = await retention.prune(store, call.workspace, ages, asyncio.sleep, retention.PAUSE)
             await call.actor.audit(store, EventName.AUDIT_DATABASE_PRUNE, message=f"older than {older_than}: {done}")
     call.show({**asdict(done), "dry_run": dry_run}, f"{'Would remove' if dry_run else 'Removed'}: {done}.")
 

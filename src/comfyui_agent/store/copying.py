@@ -21,9 +21,10 @@ from comfyui_agent.store.operation import OperationRunner
 from comfyui_agent.store.rows import time_text
 
 KEYS = (
-    "templates:hash needs:key tokens:id sessions:hash batches:id jobs:id attempts:id files:path grid_files:path events:id "
-    "rejections:path server_states:server stuck_prompts:prompt_id batch_endings:batch_id ending_members:job_id "
-    "idempotent_requests:key,scope endings:at,status timings:needs,server server_sets:server job_counts:status"
+    "templates:hash needs:key tokens:id sessions:hash batches:id jobs:id attempts:id files:path grid_files:path "
+    "events:id rejections:path server_states:server stuck_prompts:prompt_id batch_endings:batch_id "
+    "ending_members:job_id idempotent_requests:key,scope endings:at,status timings:needs,server "
+    "server_sets:server job_counts:status"
 )
 TABLES = {table: tuple(key.split(",")) for table, _, key in (each.partition(":") for each in KEYS.split())}
 """Tables and their keys, in the order in which they are copied. `agents` are of the old place, and the search index is
