@@ -94,6 +94,8 @@ PARSING = Pool("e3-parse", 2)
 """Large answers of servers."""
 PROCESSES = Pool("e3-processes", 4)
 """Local ComfyUI processes."""
+UPKEEP = Pool("e3-upkeep", 1)
+"""Removing files that are old."""
 RENDERING, FILES = Pool("e3-render", 2), Pool("e3-files", 4)
 REQUESTS, THUMBNAILS = Pool("e3-requests", 2), Pool("e3-thumbnails", 2)
 """The page."""

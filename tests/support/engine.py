@@ -56,6 +56,10 @@ class FakeClock(Clock):
     def now(self) -> float:
         return self._now
 
+    def advance_database(self, seconds: float) -> None:
+        """Let time pass for the database alone, as if nobody had worked with it."""
+        self._database.advance(seconds)
+
     async def sleep(self, seconds: float) -> None:
         await self._timer(seconds)
 

@@ -54,6 +54,7 @@ def _previews(value: Any) -> Any:
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_number)]
 Priority = Annotated[Whole, Field(ge=-(2**31), lt=2**31)]
+Days = Annotated[Number, Field(ge=0, le=3650)]
 Seconds = Annotated[Number, Field(gt=0, le=7 * 24 * 3600)]
 Backoff = Annotated[tuple[Annotated[Number, Field(ge=0, le=24 * 3600)], ...], BeforeValidator(_a_list)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
@@ -73,6 +74,10 @@ def _between(what: str, default: float, least: float, most: float) -> Any:
 
 def _seconds(default: float) -> Any:
     return _setting(default, f"a number of seconds above 0, such as {default:g}")
+
+
+def _days() -> Any:
+    return _setting(0.0, "a number of days, 0 to keep it for ever, such as 30")
 
 
 def _count(default: int) -> Any:
@@ -150,6 +155,18 @@ class Database(_Section):
     url: str = _setting("", "sqlite:///database/comfyui_agent.db, or postgresql://user@host/name")
 
 
+class Retention(_Section):
+    """What running agents remove when it is so many days old. Nothing that is open, nor any of its batch."""
+
+    jobs_days: Days = _days()
+    events_days: Days = _days()
+    attempts_days: Days = _days()
+    inputs_days: Days = _days()
+    thumbnails_days: Days = _days()
+    keep_files: bool = _setting(True, "true or false")
+    """Whether the results of removed jobs stay on disk."""
+
+
 class Books(_Section):
     """Pages of books."""
 
@@ -208,6 +225,7 @@ class Settings(_Section):
     comfyui: Comfy = _setting(Comfy(), "a section with keys such as api_base_url")
     routing: Routing = _setting(Routing(), "a section with the key stay_seconds")
     database: Database = _setting(Database(), "a section with the key url")
+    retention: Retention = _setting(Retention(), "a section with keys such as jobs_days")
     books: Books = _setting(Books(), "a section with keys such as retry_limit")
     ui: Ui = _setting(Ui(), "a section with keys such as port")
     sla: Sla = _setting(Sla(), "a section with keys such as p95_seconds")

@@ -41,10 +41,7 @@ class Workspace:
     @property
     def database_name(self) -> str:
         """The database for people, for logs and notes: its path, or its URL without user, password and options."""
-        if self.database_file is not None:
-            return self.database
-        scheme, _, rest = self.database.partition("://")
-        return f"{scheme}://{re.split('[?#]', rest)[0].rpartition('@')[2]}"
+        return shown_database(self.database)
 
     @property
     def beside_database(self) -> Path:
@@ -210,6 +207,12 @@ class Workspace:
             if text.startswith(above):
                 return text.removeprefix(above)
         return text
+
+
+def shown_database(place: str) -> str:
+    """A path as it is, a URL without user, password and options."""
+    scheme, mark, rest = place.partition("://")
+    return f"{scheme}://{re.split('[?#]', rest)[0].rpartition('@')[2]}" if mark else place
 
 
 def _key(path: Path) -> Key:

@@ -30,6 +30,7 @@ class EventName(TextEnum):
     SERVER_STARTED = "server.started"
     SERVER_RESTARTED = "server.restarted"
     SERVER_TUNED = "server.tuned"
+    DATABASE_PRUNED = "database.pruned"
     LOAD_STARTED = "load.started"
     LOAD_ENDED = "load.ended"
     ALERT_SERVER = "alert.server"
@@ -66,6 +67,7 @@ class EventName(TextEnum):
     AUDIT_LOGIN_FAILED = "audit.login.failed"
     AUDIT_LOGOUT = "audit.logout"
     AUDIT_DATABASE_RECOVER = "audit.db.recover"
+    AUDIT_DATABASE_PRUNE = "audit.db.prune"
 
 
 AUDIT = "audit."

@@ -20,6 +20,7 @@ from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.live_files import LiveFile
 from comfyui_agent.engine.needs_lookup import NeedsLookup
 from comfyui_agent.engine.recovery import Recovery
+from comfyui_agent.engine.retention import Retention
 from comfyui_agent.engine.run import Run
 from comfyui_agent.engine.runs import Runs, Signals
 from comfyui_agent.engine.server_states import ServerAlerts, ServerStates
@@ -44,6 +45,7 @@ LEASE_PAUSE = 1.0
 GRID_SECONDS = 2.0
 TUNING_SECONDS = 2.0
 LIVE_SECONDS = 0.5
+RETENTION_SECONDS = 300.0
 FIRST_ANSWER_SECONDS = 3.0
 
 
@@ -72,6 +74,7 @@ class Agent:
     idleness: Idleness
     supervisor: Supervisor | None = None
     tuner: Tuner | None = None
+    retention: Retention | None = None
     leaving_seconds: float = LEAVING_SECONDS
     """How long it may take to leave when it is cancelled."""
     first_event: int = 0
@@ -159,6 +162,9 @@ class Agent:
         if self.tuner is not None:
             pause = partial(self.clock.sleep, TUNING_SECONDS)
             own.append(self._repeat("measuring ComfyUI processes", self.tuner.look, pause))
+        if self.retention is not None:
+            pause = partial(self.clock.sleep, RETENTION_SECONDS)
+            own.append(self._repeat("removing what is old", self.retention.look, pause))
         return [*own, self.leases.keep(), self.tail.follow(), self.expiry.watch()]
 
     async def _dispatch(self) -> None:

@@ -25,6 +25,7 @@ from comfyui_agent.engine.patience import PatienceLimits
 from comfyui_agent.engine.prompt_builder import PromptBuilder
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.recovery import Recovery
+from comfyui_agent.engine.retention import Retention, ages_of
 from comfyui_agent.engine.run import Run, RunParts
 from comfyui_agent.engine.runs import Runs, Signals
 from comfyui_agent.engine.sender import Sender
@@ -100,6 +101,7 @@ def make_agent(
     alerts = ServerAlerts(recorder, recovery, signals, clock, inputs.forget)
     states = ServerStates(store, fleet, signals.work)
     grids = GridBuilder(store, workspace, recorder, lock, only)
+    ages = ages_of(settings.retention) if only is None else None
     inputs.on_forget = lookup.ask
     fleet.on_health, fleet.on_queue = alerts.see_health, unowned.see_queue
     bus.subscribe(grids.see_event)
@@ -125,6 +127,7 @@ def make_agent(
         idleness=Idleness(store, states, clock, lock.worker, only, patience.failover),
         supervisor=supervisor,
         tuner=tuner,
+        retention=Retention(store, workspace, clock, recorder.note, ages) if ages is not None else None,
     )
 
 

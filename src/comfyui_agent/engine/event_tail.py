@@ -37,6 +37,7 @@ class EventTail:
     async def begin(self) -> int:
         """Subscribers hear what happens from here on; the number of the last event before."""
         self._last_id = await self.store.run(ops.newest_event)
+        self.metrics.earlier_sources = await self.store.run(ops.earlier_identities)
         return self._last_id
 
     async def follow(self) -> None:

@@ -36,6 +36,8 @@ class MetricsLog:
         """`source` names the database. Events of another database start at id 1 again."""
         self.path = path
         self._source = source
+        self.earlier_sources: Sequence[str] = ()
+        """Names of the same database before it was moved: its events go on where they were."""
         self._largest = largest
         self._kept = kept
         self._lock: int | None = None
@@ -59,7 +61,7 @@ class MetricsLog:
             self._mend()
             known = os.read(handle, 200).decode("utf-8", "replace")
             parts = (self.path, _rotated(self.path, 1))
-            self.last_id = max(map(_last_id, parts)) if known in ("", self._source) else 0
+            self.last_id = max(map(_last_id, parts)) if known in ("", self._source, *self.earlier_sources) else 0
             os.lseek(handle, 0, os.SEEK_SET)
             os.write(handle, self._source.encode())
             os.ftruncate(handle, len(self._source.encode()))

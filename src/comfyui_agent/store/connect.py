@@ -6,10 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+from comfyui_agent.store.copying import Tables
 from comfyui_agent.store.errors import DatabaseUnusable
 from comfyui_agent.store.records import Compacted
+from comfyui_agent.store.sqlite.backup import backup_file
 from comfyui_agent.store.sqlite.driver import SqliteDriver, compact_file, migrate_file, version_of_file
 from comfyui_agent.store.sqlite.migrator import NEWEST
+from comfyui_agent.store.sqlite.tables import SqliteTables
 from comfyui_agent.store.store import Store
 
 SQLITE, POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
@@ -30,6 +33,18 @@ def migrate_store(place: str | Path) -> tuple[int, int]:
 def compact_store(place: str | Path) -> Compacted:
     """Give back the free space of a database that nobody uses."""
     return _postgres().compact_database(str(place)) if is_postgres(place) else compact_file(_path(place))
+
+
+def backup_store(
+    place: str | Path, file: Path, *, force: bool = False, progress: Callable[[float], None] = lambda _: None
+) -> int:
+    """Write a consistent copy to an SQLite file, while agents work. Returns its rows. BackupRefused if it is there."""
+    return backup_file(_path(place), file, force=force, progress=progress)
+
+
+def open_tables(place: str | Path) -> Tables:
+    """A database that is there and up to date, for `copy_tables`."""
+    return SqliteTables(_path(place))
 
 
 def version_of(place: str | Path) -> tuple[int, int]:

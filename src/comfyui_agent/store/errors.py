@@ -7,12 +7,16 @@
     ├── DatabaseAway         locked by another program, or not reachable: try again
     ├── DatabaseFull         no room on its disk, or the disk fails: nothing was changed, try again
     ├── DatabaseUnusable     read-only, corrupt, too new or of another program: a person has to do something
+    ├── BackupRefused        the file of a backup is there already
+    ├── CopyRefused          a database cannot be copied as things are now
     └── StoreClosed
 
 Messages are for people: what happened, to which file, what to do.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 
 class StoreError(Exception):
@@ -45,6 +49,17 @@ class DatabaseFull(StoreError):
 
 class DatabaseUnusable(StoreError):
     """Read-only, corrupt, too new or of another program: a person has to do something."""
+
+
+class BackupRefused(StoreError):
+    """The file of a backup is there already."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(f"{file} is there already: name another file, or replace a backup with --force")
+
+
+class CopyRefused(StoreError):
+    """A database cannot be copied as things are now."""
 
 
 class StoreClosed(StoreError):

@@ -7,7 +7,7 @@ from typing import Any
 
 from comfyui_agent.domain.events import Event
 from comfyui_agent.domain.texts import whole
-from comfyui_agent.store.operation import Operation, figure, query, transition
+from comfyui_agent.store.operation import Operation, column, figure, query, transition
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.rows import record
 
@@ -54,6 +54,8 @@ def audit_trail(
 
 
 newest_event: Operation[[], int] = figure(int, "newest_event")
+earlier_identities: Operation[[], list[str]] = column(lambda found: found[0].split() if found else [], "moved_from")
+"""The identities that this database had before it was copied to its place."""
 failures_since: Operation[[int], int] = figure(int, "failures_since", "after")
 
 

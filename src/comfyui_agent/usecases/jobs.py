@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +12,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted_jobs, json_text
 from comfyui_agent.engine.intake.folder_scan import digest_of
+from comfyui_agent.engine.retention import put_aside
 from comfyui_agent.pools import INTAKE
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
@@ -20,7 +20,6 @@ from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.usecases.errors import Invalid, NotPossible
 from comfyui_agent.usecases.intake import Intake
 
-REMOVED = ".removed"
 STATES = {
     JobStatus.PENDING: "waits already",
     JobStatus.PROCESSING: "is rendering",
@@ -100,10 +99,8 @@ async def remove_jobs(
     actor.check_owners(jobs)
     removed = set(await store.run(ops.remove_jobs, [job.id for job in jobs]))
     for job in jobs:
-        path = workspace.root / job.source if job.id in removed and job.source is not None else None
-        if path is not None and path.is_relative_to(workspace.processing):
-            with contextlib.suppress(FileNotFoundError):
-                await INTAKE.run(path.replace, path.with_name(f"{path.name}{REMOVED}"))
+        if job.id in removed and job.source is not None:
+            await INTAKE.run(put_aside, workspace, job.source)
     names = [job.config_name for job in jobs if job.id in removed]
     if names:
         message = counted_jobs(names) if is_list else names[0]  # a row of the trail cannot refer to what is gone

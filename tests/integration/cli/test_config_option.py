@@ -17,7 +17,7 @@ from support.sampling import some
 from support.shared_servers import Servers
 from support.workspaces import call_e3, drop, job_text, new_workspace, run_e3
 
-WITHOUT_WORKSPACE = {"e3 init", "e3 demo", "e3 sim", "e3 loadtest compare", "e3 nodes install"}
+WITHOUT_WORKSPACE = {"e3 init", "e3 demo", "e3 sim", "e3 loadtest compare", "e3 db copy", "e3 nodes install"}
 SERVERS = "e3 servers"
 
 
@@ -53,7 +53,7 @@ def test_the_commands_are_those_of_the_contract() -> None:
             "e3 dismiss",
         ),
         *("e3 queue ls", "e3 queue rm", "e3 queue set-priority", "e3 db migrate", "e3 db check", "e3 db recover"),
-        *("e3 db compact", "e3 audit"),
+        *("e3 db compact", "e3 db backup", "e3 db prune", "e3 audit"),
         *(SERVERS, "e3 servers ls", "e3 servers pause", "e3 servers drain", "e3 servers resume"),
         *("e3 servers explain", "e3 tune"),
         *("e3 serve", "e3 token create", "e3 token ls", "e3 token revoke", "e3 token open"),

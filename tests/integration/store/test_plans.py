@@ -45,7 +45,8 @@ SMALL_INDEXES = ("idx_jobs_next", "idx_jobs_attention", "idx_attempts_open", "id
 for a forecast, which is kept for long where that takes long.
 """
 RARE = (  # noqa: SIM905 - a list of words
-    "recount check_pages wrong_counts largest_jobs bytes_of_unused_templates remove_unused_templates kept_pictures"
+    "recount check_pages wrong_counts largest_jobs bytes_of_unused_templates remove_unused_templates kept_pictures "
+    "prunable_jobs table_rows insert_row"
 ).split()
 
 

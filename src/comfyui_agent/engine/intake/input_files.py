@@ -104,8 +104,12 @@ class InputFiles:
         """Keep a copy, on disk before this returns; its name. Unusable if it is not what a workflow can load."""
         stamp = stamp_of(path)
         known = self._kept.get(path)
-        if known and known[0] == stamp and (self._workspace.kept_inputs / known[1]).is_file():
-            return known[1]
+        if known and known[0] == stamp:
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(
+                    self._workspace.kept_inputs / known[1]
+                )  # or it may be removed as unused before its job is there
+                return known[1]
         if stamp is not None and abs(time.time() - stamp[0] / 1e9) < SETTLED_SECONDS:
             raise Unsettled  # it may still be written
         name = self._copy(path)

@@ -54,7 +54,7 @@ class SqliteDriver:
     ) -> SqliteDriver:
         """Open a database and bring it to the newest version. With `create`, it must be writable."""
         find_or_make_room(path, create)
-        with _our_words(path):
+        with our_words(path):
             opened = partial(connect, path, vet=partial(migrator.refuse_strangers, path=path), vfs=vfs, create=create)
             writer = Writer(give_up)
             database = opened(wait=LockPatience(writer.is_patient))
@@ -65,14 +65,16 @@ class SqliteDriver:
                     database.execute("BEGIN IMMEDIATE; ROLLBACK")
                 reader = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vfs=vfs, create=False)
                 add_brief_views(reader)
+                token = reader.execute("SELECT value FROM about WHERE key = 'identity'").get
+                if token is None:
+                    reader.close()
+                    raise DatabaseUnusable(f"{path} is an unfinished copy: run the same e3 db copy again, or remove it")
                 writing = SqliteWriting(database, partial(in_our_words, path=path))
             except BaseException:
                 database.close()
                 raise
-            token = reader.execute("SELECT value FROM about WHERE key = 'identity'").get
         writer.start(writing)
-        place = hashlib.sha256(f"{token} {path.resolve()}".encode()).hexdigest()
-        return cls(path, writer, writing, reader, place[:12])
+        return cls(path, writer, writing, reader, identity_at(path, token))
 
     @property
     def commits(self) -> int:
@@ -125,10 +127,15 @@ class SqliteDriver:
             each.result()
 
 
+def identity_at(path: Path, token: str | None) -> str:
+    """The name of a database: of what it remembers, and of its place."""
+    return hashlib.sha256(f"{token} {path.resolve()}".encode()).hexdigest()[:12]
+
+
 def migrate_file(path: Path) -> tuple[int, int]:
     """Make a database or bring it up to date. Returns its version before and after."""
     find_or_make_room(path, create=True)
-    with _our_words(path):
+    with our_words(path):
         vet = partial(migrator.refuse_strangers, path=path)
         database = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vet=vet)
         try:
@@ -141,7 +148,7 @@ def compact_file(path: Path) -> Compacted:
     """Compact a database that nobody uses. Interrupted, it stays as it was. DatabaseFull if there is no room."""
     find_or_make_room(path, create=False)
     before = path.stat().st_size + log_bytes(path)
-    with _our_words(path):
+    with our_words(path):
         database = connect(path, wait=lambda seconds: seconds < COMPACT_PATIENCE, create=False)
         try:
             database.set_progress_handler(lambda: False, COMPACT_STEPS)  # Ctrl-C is heard here
@@ -168,7 +175,7 @@ def version_of_file(path: Path) -> int:
             return int.from_bytes(head[60:64], "big") if head.startswith(MAGIC) else migrator.NEWEST
     except OSError as error:
         raise DatabaseUnusable(f"the database {path} cannot be read: {error.strerror}") from None
-    with _our_words(path):
+    with our_words(path):
         database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             database.set_busy_timeout(BUSY_MS)
@@ -178,7 +185,8 @@ def version_of_file(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def _our_words(path: Path) -> Iterator[None]:
+def our_words(path: Path) -> Iterator[None]:
+    """Raise errors of SQLite and of the file system as errors of the store."""
     try:
         yield
     except apsw.Error as error:
