@@ -17,6 +17,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Unbindable
 from comfyui_agent.domain.node_classes import is_marked, leaves_folder, loads_from_outside, takes_file
 from comfyui_agent.engine.intake.folder_scan import SETTLED_SECONDS, Unsettled
+from comfyui_agent.files.folder import sync_folder
 
 LARGEST = 2 * 1024**3
 PIECE = 1024 * 1024
@@ -117,7 +118,6 @@ class InputFiles:
 
     def _copy(self, path: Path) -> str:
         from comfyui_agent.comfy.content import check_whole, recognise  # Pillow, for those who need it
-        from comfyui_agent.comfy.downloads import sync_folder
         from comfyui_agent.comfy.errors import OutputProblem
 
         folder = self._workspace.kept_inputs
