@@ -6,6 +6,7 @@ import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from functools import partial
 
 import typer
 
@@ -16,6 +17,7 @@ from comfyui_agent.cli.workspace import opened
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.texts import counted, megabytes
+from comfyui_agent.files.connect import missing_files
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock, living, this_host
 from comfyui_agent.store.connect import compact_store, migrate_store
@@ -47,7 +49,7 @@ async def check(call: Invocation) -> int:
     Exit 1 if something is wrong.
     """
     async with call.opened() as store:
-        found = await examine(store, this_host(), call.workspace.root)
+        found = await examine(store, this_host(), partial(missing_files, call.workspace.results))
     if call.as_json:
         print_json([{"name": each.name, "fine": each.is_fine, "message": each.message} for each in found])
     else:

@@ -102,6 +102,13 @@ class Workspace:
         url = next((each for each in self.settings.paths.inputs if is_url(each)), "")
         return self._location(self.kept_inputs, url)
 
+    @property
+    def elsewhere(self) -> dict[str, Location]:
+        """The places of files that are not in the workspace, by their settings."""
+        places = {"paths.results": self.results, "paths.inputs": self.inputs}
+        usual = (self._real_root, self.kept_inputs)
+        return {key: each for key, each in places.items() if each.url or each.folder not in usual}
+
     def _location(self, folder: Path, where: str) -> Location:
         if not is_url(where):
             return Location(folder.resolve())
@@ -209,6 +216,10 @@ class Workspace:
         """A result as it is recorded: with forward slashes, relative to the workspace or `paths.results`."""
         root = self.results.folder
         return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
+
+    def whereabouts(self, name: str) -> str:
+        """A recorded result for people: its name, and all of its address if it lies elsewhere."""
+        return name if self.results.folder == self._real_root else self.results.address(name)
 
     def finished_files(self, kind: str) -> Path:
         """The folder for job files whose jobs are done: beside the results, if those are in the workspace."""

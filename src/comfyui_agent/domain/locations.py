@@ -24,6 +24,10 @@ class Location:
     def staged(self) -> Path:
         return self.memory / "staged"
 
+    @property
+    def copies(self) -> Path:
+        return self.memory / "objects"
+
     def has(self, name: str) -> bool:
         """Whether a recorded name is kept here. Others are absolute paths of files on this machine."""
         return not PurePath(name).is_absolute()

@@ -152,7 +152,7 @@ class Collector:
         if not haul.files.is_remote:  # it takes room on the disk that is full
             haul.discard()
         if problem.errno not in MENDED_BY_WAITING:
-            shown = self._address(stem)
+            shown = self.workspace.whereabouts(self.workspace.shown(stem))
             raise Unkeepable(f"the result cannot be kept at {shown}: {problem.strerror or problem}")
         await self._report_no_room(leased, stem.parent, problem)
         await self.clock.sleep(PAUSE)
@@ -164,13 +164,10 @@ class Collector:
         is_news = not waiting
         waiting.add(leased.lease.job_id)
         if is_news:
-            message = f"results cannot be kept in {self._address(folder)}: {error.strerror}. Trying again"
+            place = self.workspace.whereabouts(self.workspace.shown(folder))
+            message = f"results cannot be kept in {place}: {error.strerror}. Trying again"
             log.error("%s", message)
             await self.recorder.note(Event(EventName.ALERT_DISK, job_id=leased.lease.job_id, message=message))
-
-    def _address(self, path: Path) -> str:
-        shown, results = self.workspace.shown(path), self.workspace.results
-        return results.address(shown) if results.url else shown
 
     async def _fetch(
         self, server: FleetServer, results: Sequence[ResultFile], folder: Path, check_server: Callable[[], None]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 UNFINISHED = ".e3part"
+PIECE = 1024**2
 FORGOTTEN_SECONDS = 3600.0
 USED_LATELY_SECONDS = 600.0
 KEPT_SHARE = 0.9
@@ -57,6 +58,14 @@ class LocalCache:
             self._added = 0 if is_due else self._added + size
         if is_due:
             prune(self.folder, self.most_bytes, 0, spared_seconds=USED_LATELY_SECONDS)
+
+
+def digest_of_file(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def prune(folder: Path, most_bytes: int, most_files: int, spared_seconds: float = 0.0) -> None:

@@ -35,7 +35,7 @@ from obstore.store import from_url
 
 from comfyui_agent.domain.locations import Location
 from comfyui_agent.files.folder import free_name
-from comfyui_agent.files.local_cache import LocalCache
+from comfyui_agent.files.local_cache import LocalCache, digest_of_file
 from comfyui_agent.files.port import BadLocation, FilesAway, Peek
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 LARGEST_PUT = 128 * 1024**2
 """Larger files are sent in parts, which no store does conditionally: their names are fenced."""
-PIECE, PART_BYTES, PARTS_AT_ONCE = 1024**2, 16 * 1024**2, 4
+PART_BYTES, PARTS_AT_ONCE = 16 * 1024**2, 4
 TRANSFER_SECONDS, ANSWER_SECONDS, CONNECT_SECONDS = 300, 4, 2
 TRIES = 5
 LOOKS_AT_ONCE = 16
@@ -73,7 +73,7 @@ class ObjectFiles:
 
     def __init__(self, location: Location) -> None:
         self._location = location
-        self._cache = LocalCache(location.memory / "objects", location.memory_bytes)
+        self._cache = LocalCache(location.copies, location.memory_bytes)
         self._transfers = _connect(location.url, TRANSFER_SECONDS, retries=3)
         self._quick = _connect(location.url, ANSWER_SECONDS, retries=1)
         self._probing = threading.Lock()
@@ -96,7 +96,7 @@ class ObjectFiles:
 
     def publish(self, source: Path, name: str, *, replaces: bool) -> None:
         """Put an object and read it back. Equal bytes that are there already are an earlier try."""
-        digest, size = _digest_of(source)
+        digest, size = digest_of_file(source), source.stat().st_size
         is_conditional = not self.is_fenced(size)
         there, is_ours = None if is_conditional else self._read(name, size), False
         for _ in range(TRIES):
@@ -288,12 +288,3 @@ def _first_line(error: BaseError) -> str:
 
 def _version_of(meta: ObjectMeta) -> str:
     return f"{meta['e_tag'] or meta['last_modified']} {meta['version'] or ''} {meta['size']}"
-
-
-def _digest_of(path: Path) -> tuple[str, int]:
-    digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while piece := file.read(PIECE):
-            digest.update(piece)
-            size += len(piece)
-    return digest.hexdigest(), size
