@@ -84,6 +84,8 @@ class _Call(NamedTuple):
 
 PUBLISHING = Pool("e3-publish", 4)
 """Publishing results, and other work on their files."""
+OBJECTS = Pool("e3-objects", 8)
+"""The same with an object store, which may be slow."""
 RECORDING = Pool("e3-record", 2)
 """The metrics log and the live file."""
 INTAKE = Pool("e3-intake", 4)

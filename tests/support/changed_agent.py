@@ -19,8 +19,8 @@ from typing import Any
 import apsw
 
 from comfyui_agent.cli.app import main
-from comfyui_agent.comfy.downloads import StagedFile
 from comfyui_agent.engine import agent
+from comfyui_agent.files.folder import Folder
 from comfyui_agent.fleet.launch import tuning
 from comfyui_agent.store import connect
 from comfyui_agent.store import operations as ops
@@ -36,7 +36,7 @@ QUICK_TUNING = {"MEASURED_SECONDS": 3.0, "MEASURED_RENDERS": 3, "WARM_RENDERS": 
 MOMENTS = {
     "downloaded": (Store, ops.claim_files, "before"),
     "claimed": (Store, ops.claim_files, "after"),
-    "one_named": (StagedFile, "publish", "after"),
+    "one_named": (Folder, "publish", "after"),
     "named": (Store, ops.complete_job, "before"),
     "done": (Store, ops.complete_job, "after"),
 }
@@ -79,7 +79,7 @@ def meet(signal_number: int, owner: type, what: Any, when: str) -> None:
         strike()
         return result
 
-    setattr(owner, name, called if owner is StagedFile else awaited)
+    setattr(owner, name, called if owner is Folder else awaited)
 
 
 def tune_in_seconds() -> None:

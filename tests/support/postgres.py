@@ -1,4 +1,4 @@
-"""A PostgreSQL for tests: the one that `E3_TEST_POSTGRES` names, else one of our own from a wheel, one for each worker."""
+"""A PostgreSQL for tests: the one that `E3_TEST_POSTGRES` names, else one from a wheel for each worker."""
 
 from __future__ import annotations
 
@@ -53,9 +53,8 @@ class PostgresServer:
         settings = [f"port={self.port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", *self._options]
         words = [each for setting in settings for each in ("-c", setting)]
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self.data, *words], stdout=log, stderr=log, **_as_nobody(self.folder)
-            )
+            command = [self._programs / "postgres", "-D", self.data, *words]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, **_as_nobody(self.folder))
         keep(self._process)
         until = time.monotonic() + START_SECONDS
         while True:

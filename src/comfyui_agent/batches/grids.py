@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import os
 import secrets
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from comfyui_agent.batches.members import label_of, settings_of
@@ -19,16 +21,20 @@ from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations, Mode
 from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, layout_by_axes, sheet_place
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import FOLDERS
+from comfyui_agent.domain.locations import Location
 from comfyui_agent.domain.processes import module_command
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
+from comfyui_agent.files.connect import open_files
+from comfyui_agent.files.port import Files
 from comfyui_agent.pictures.compose import Spec
 from comfyui_agent.pictures.grid import Cell, Grid, pages_of
-from comfyui_agent.pools import PLANNING
+from comfyui_agent.pools import OBJECTS, PLANNING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
 LONGEST_REASON = 400
+COPIES_AT_ONCE = 8
 COMPOSER = "comfyui_agent.pictures.compose"
 
 
@@ -77,18 +83,21 @@ def combinations_of(batch: Batch) -> Combinations | None:
 
 
 async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: GridOptions | None = None) -> Spec:
-    """Draw the grid of a batch in a child process. Returns what was drawn; NoGrid if it cannot be made."""
+    """Draw the grid of a batch in a child process. Returns what was drawn; NoGrid if it cannot be made, FilesAway if
+    that is so only now."""
     options = options or GridOptions()
     jobs = [job async for job in ops.batch_members(store, batch.id)]
     if not jobs:
         raise NoGrid(f"the batch {batch.id} has no results")
     if len(jobs) > MOST_CELLS:
         raise NoGrid(f"{len(jobs):,} results are too many for a grid: at most {MOST_CELLS:,}")
-    for picture in _places(workspace, batch, jobs, options):
-        spec = await PLANNING.run(_spec, workspace, batch, jobs, options, picture)
-        paths = [*spec.pictures, spec.page]
-        shown = [workspace.shown(path) for path in paths]
-        existing = [name for name, path in zip(shown, paths, strict=True) if os.path.lexists(path)]
+    files = open_files(workspace.results, str(options.output or ""))
+    mark = f".f{batch.generation}" if files.is_remote and await OBJECTS.run(files.is_fenced, 0) else ""
+    copies = await PLANNING.run(_copies, workspace, jobs)
+    for picture in _places(workspace, batch, jobs, options, mark):
+        spec = await PLANNING.run(_spec, workspace, batch, jobs, options, picture, copies)
+        shown = [workspace.shown(path) for path in spec.paths]
+        existing = await OBJECTS.run(_existing, files, shown)
         output = workspace.shown(picture) if options.output else ""
         trouble = await store.run(ops.claim_grid_files, batch.id, shown, existing, output)
         if not trouble:
@@ -96,27 +105,52 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
     else:
         raise NoGrid(f"{trouble}: name another --output")
     try:
-        if options.output is None:  # there is no folder yet if all jobs failed
+        if files.is_remote:
+            workspace.results.copies.mkdir(parents=True, exist_ok=True)
+        elif options.output is None:  # there is no folder yet if all jobs failed
             picture.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise NoGrid(f"the folder {picture.parent} cannot be made: {error.strerror}") from None
-    await _compose(spec)
+    if files.is_remote:
+        await _compose_objects(spec, files, shown, workspace.results.copies)
+    else:
+        await _compose(spec)
     strays = await store.run(ops.keep_grid_files, batch.id, shown, output)
-    await store.run(ops.with_unowned, strays, lambda path: _unlink(workspace.root / path))
+    await store.run(ops.with_unowned, strays, lambda name: _remove(workspace.results, name))
     return spec
 
 
-def _unlink(path: Path) -> None:
+def _existing(files: Files, names: Sequence[str]) -> list[str]:
+    return [name for name in names if files.exists(name)]
+
+
+def _remove(results: Location, name: str) -> None:
     with contextlib.suppress(OSError):
-        path.unlink()
+        open_files(results, name).remove(name)
 
 
-def _places(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: GridOptions) -> Iterator[Path]:
+def _copies(workspace: Workspace, jobs: Sequence[Job]) -> dict[str, Path]:
+    """The pictures that lie in an object store, on this machine. Those that are gone are left out."""
+    files = open_files(workspace.results)
+    names = [job.outputs[0] for job in jobs if job.outputs and workspace.results.has(job.outputs[0])]
+    if not files.is_remote:
+        return {}
+
+    def copy(name: str) -> Path | None:
+        with contextlib.suppress(FileNotFoundError):
+            return files.local(name)
+        return None
+
+    with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
+        return {name: path for name, path in zip(names, pool.map(copy, names), strict=True) if path is not None}
+
+
+def _places(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: GridOptions, mark: str) -> Iterator[Path]:
     """Paths for the first picture: the chosen one, else beside the results, else in a folder below them."""
     if options.output is not None:
         yield options.output
         return
-    name = f"grid.{'jpg' if options.format == 'jpeg' else 'png'}"
+    name = f"grid{mark}.{'jpg' if options.format == 'jpeg' else 'png'}"
     try:
         folder = _folder(workspace, batch, jobs)
         for inner in ("", "grid", f"grid-{secrets.token_hex(4)}"):
@@ -136,7 +170,14 @@ def _folder(workspace: Workspace, batch: Batch, jobs: Sequence[Job]) -> Path:
     return workspace.finished(kind) / (batch.id if is_name else slug(batch.id) or "batch")
 
 
-def _spec(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: GridOptions, picture: Path) -> Spec:
+def _spec(
+    workspace: Workspace,
+    batch: Batch,
+    jobs: Sequence[Job],
+    options: GridOptions,
+    picture: Path,
+    copies: Mapping[str, Path],
+) -> Spec:
     layout = layout_of(batch, options.axes)
     cells: dict[int, list[Cell]] = {}
     for number, job in enumerate(jobs):
@@ -146,7 +187,7 @@ def _spec(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: Grid
             place = layout.place(job.batch_index or 0)
         else:
             continue  # someone added the job by hand
-        cells.setdefault(place.page, []).append(_cell(workspace, batch, job, place, picture.parent))
+        cells.setdefault(place.page, []).append(_cell(workspace, batch, job, place, picture.parent, copies))
     problems = f", {attention(batch.attention)}" if batch.attention else ""
     grid = Grid(
         pages_of(layout, cells),
@@ -158,16 +199,28 @@ def _spec(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: Grid
     return Spec(grid, options.format, picture, picture.with_suffix(".html"))
 
 
-def _cell(workspace: Workspace, batch: Batch, job: Job, place: CellPlace, folder: Path) -> Cell:
+def _cell(
+    workspace: Workspace, batch: Batch, job: Job, place: CellPlace, folder: Path, copies: Mapping[str, Path]
+) -> Cell:
     file, href, reason = None, "", ""
     if job.outputs and job.status is JobStatus.DONE:
         with contextlib.suppress(ValueError):  # outside the workspace
             file = workspace.inside(job.outputs[0])
             href = Path(os.path.relpath(file, folder)).as_posix()
+            file = copies.get(job.outputs[0], file)
     if job.status is JobStatus.FAILED:
         reason = (job.error_trace or "").partition("\n")[0][:LONGEST_REASON]
     label, settings = label_of(job, batch), settings_of(job, batch)
     return Cell(place.row, place.column, file, href, label, settings, job.state, reason)
+
+
+async def _compose_objects(spec: Spec, files: Files, names: Sequence[str], copies: Path) -> None:
+    """Draw a grid on this machine and publish it. What a killed process leaves is pruned with the copies."""
+    with tempfile.TemporaryDirectory(dir=copies) as folder:
+        drawn = replace(spec, picture=Path(folder) / spec.picture.name, page=Path(folder) / spec.page.name)
+        await _compose(drawn)
+        for path, name in zip(drawn.paths, names, strict=True):
+            await OBJECTS.run(files.publish, path, name, replaces=True)
 
 
 async def _compose(spec: Spec) -> None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from comfyui_agent.comfy.downloads import sync_folder
 from comfyui_agent.config.validation import shown_path
 from comfyui_agent.domain.bursts import ItemStatus
 from comfyui_agent.domain.prompts import natural_key
 from comfyui_agent.domain.texts import is_whole
+from comfyui_agent.files.folder import sync_folder
 
 LARGEST = 256 * 1024 * 1024
 MOST_KEPT_ASIDE = 1_000

@@ -13,6 +13,7 @@ import typer
 
 from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.output import fail, print_json, warn
+from comfyui_agent.cli.workspace import check_files
 from comfyui_agent.clock import SYSTEM_CLOCK
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.validation import Complaints
@@ -124,6 +125,7 @@ async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
     """An agent. Its lock file is removed at the end, even if a signal comes before it works."""
     from comfyui_agent.engine.composition import make_agent
 
+    await asyncio.to_thread(check_files, workspace)
     try:
         agent = make_agent(store, workspace)
     except OSError as error:

@@ -166,11 +166,13 @@ async def grid(
     options = GridOptions(GridAxes(x, y, pages), cell, _format_of(output, picture_format), target)
     async with call.opened() as store:
         made = await usecases.draw_grid(store, call.workspace, call.actor, await find_batch(store, batch_id), options)
+    place = call.workspace
+    paths = [place.results.address(place.shown(path)) for path in made.paths]
     if call.as_json:
-        print_json({"pictures": [str(path) for path in made.pictures], "page": str(made.page)})
+        print_json({"pictures": paths[:-1], "page": paths[-1]})
         return
-    for path in (*made.pictures, made.page):
-        typer.echo(str(path))
+    for path in paths:
+        typer.echo(path)
 
 
 def _format_of(output: Path | None, said: Format | None) -> str:

@@ -54,7 +54,7 @@ def show_end(call: Invocation, batch: Batch) -> int:
     if call.as_json:
         print_json(batch.as_json())
     elif batch.grid:
-        typer.echo(one_line(f"Grid  {call.workspace.root / batch.grid}"))
+        typer.echo(one_line(f"Grid  {call.workspace.results.address(batch.grid)}"))
     return 0 if batch.status is BatchStatus.COMPLETE and not batch.failed else 1
 
 

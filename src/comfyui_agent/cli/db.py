@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from comfyui_agent.config.workspace import Workspace, shown_database
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.texts import counted, megabytes
 from comfyui_agent.domain.tokens import seconds_in
+from comfyui_agent.files.connect import missing_files
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock, living, this_host
 from comfyui_agent.store.connect import backup_store, compact_store, migrate_store, open_store, open_tables
@@ -53,7 +55,7 @@ async def check(call: Invocation) -> int:
     Exit 1 if something is wrong.
     """
     async with call.opened() as store:
-        found = await examine(store, this_host(), call.workspace.root)
+        found = await examine(store, this_host(), partial(missing_files, call.workspace.results))
     if call.as_json:
         print_json([{"name": each.name, "fine": each.is_fine, "message": each.message} for each in found])
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -17,11 +18,13 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.server_states import StuckPrompt
 from comfyui_agent.engine.health_checks import (
     look_at_disk,
+    look_at_files,
     look_at_folders,
     look_at_job_files,
     look_at_servers,
     look_at_workflows,
 )
+from comfyui_agent.files.connect import missing_files
 from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import this_host
@@ -65,7 +68,7 @@ async def _look(folder: Path, config: str) -> AsyncIterator[Finding]:
     where = str(workspace.config) if workspace.config else "none, so the defaults hold: e3 init makes one"
     yield Finding("configuration", True, where)
     found, usable = look_at_workflows(workspace)
-    for each in (*look_at_folders(workspace), *found):
+    for each in (*look_at_folders(workspace), *await asyncio.to_thread(look_at_files, workspace), *found):
         yield each
     reasons: dict[str, str] = {}
     stuck: list[StuckPrompt] = []
@@ -97,7 +100,7 @@ async def _look_at_database(
             return
         async with opened(workspace, wait=SHORT_WAIT) as store:
             yield Finding("database", True, f"{workspace.database_name}, version {version}")
-            for each in await examine(store, this_host(), workspace.root):
+            for each in await examine(store, this_host(), partial(missing_files, workspace.results)):
                 yield each
             yield await look_at_jobs(store)
             reasons |= await store.run(ops.rejections)

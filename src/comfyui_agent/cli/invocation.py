@@ -31,6 +31,7 @@ from comfyui_agent.cli.workspace import (
     workspace_at,
 )
 from comfyui_agent.config.validation import Complaints
+from comfyui_agent.files.port import BadLocation
 from comfyui_agent.store.agent_lock import is_attended
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
@@ -172,7 +173,7 @@ async def show_errors(work: Coroutine[Any, Any, int | None]) -> int | None:
     """Await a coroutine. What it refuses is shown on stderr, the first mistake as the error, and is an exit code."""
     try:
         return await work
-    except (NotFound, StoreError) as error:
+    except (BadLocation, NotFound, StoreError) as error:
         fail(str(error))
     except (Complaints, UseCaseError) as error:
         refusal = Invalid.of(error) if isinstance(error, Complaints) else error

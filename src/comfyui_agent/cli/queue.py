@@ -97,7 +97,8 @@ async def show(call: Invocation, name: Name) -> None:
         more = {"created_by_name": made_by, "models": sending.models, "now": now or None}
         print_json(job.as_json() | own | more | {"attempts": [attempt.as_json() for attempt in attempts]})
         return
-    for label, value in _facts(job, made_by, sending, _away(call.workspace, [job]), now):
+    results = list(map(call.workspace.whereabouts, job.outputs))
+    for label, value in _facts(job, results, made_by, sending, _away(call.workspace, [job]), now):
         typer.echo(one_line(f"{label:<12} {value}"))
     for attempt in attempts:
         typer.echo(one_line(f"run {attempt.number:<8} {_outcome(attempt)}"))
@@ -113,7 +114,9 @@ def _workflow_of(job: Job, workspace: Workspace) -> Workflow | None:
     return None
 
 
-def _facts(job: Job, made_by: str | None, sending: Sending, away: Collection[int], now: str) -> list[tuple[str, str]]:
+def _facts(
+    job: Job, results: Sequence[str], made_by: str | None, sending: Sending, away: Collection[int], now: str
+) -> list[tuple[str, str]]:
     reason = f": {job.failure_class}" if job.failure_class and not job.is_cancelled else ""
     facts = [
         ("job", f"{job.config_name} ({job.id})"),
@@ -131,7 +134,7 @@ def _facts(job: Job, made_by: str | None, sending: Sending, away: Collection[int
         ("now", AWAY if job.id in away else now),
         ("dismissed", job.dismissed_at or ""),
         ("server", job.server or ""),
-        *(("results" if index == 0 else "", path) for index, path in enumerate(job.outputs)),
+        *(("results" if index == 0 else "", path) for index, path in enumerate(results)),
     ]
     return [(label, value) for label, value in facts if value]
 

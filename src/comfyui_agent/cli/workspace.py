@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from comfyui_agent.cli.completion import job_names
-from comfyui_agent.cli.output import fail
+from comfyui_agent.cli.output import fail, warn
 from comfyui_agent.comfy.address import ServerAddress
 from comfyui_agent.config.validation import Complaints
+from comfyui_agent.files.connect import open_files
+from comfyui_agent.files.port import FilesAway
 from comfyui_agent.store.store import Store
 
 if TYPE_CHECKING:  # with YAML, which no help needs
@@ -82,6 +84,15 @@ def with_settings(workspace: Workspace, section: str, **values: object) -> Works
     settings = workspace.settings
     changed = getattr(settings, section).model_copy(update=values)
     return replace(workspace, settings=settings.model_copy(update={section: changed}))
+
+
+def check_files(workspace: Workspace) -> None:
+    """BadLocation if results or input pictures can never be kept where the settings say. It asks an object store."""
+    for location in workspace.elsewhere.values():
+        try:
+            open_files(location).check()
+        except FilesAway as error:
+            warn(f"{error.strerror}. What needs it waits")
 
 
 def check_addresses(workspace: Workspace, *, are_given: bool) -> None:

@@ -1,4 +1,4 @@
-"""Downloading results: streamed to a temporary file, checked, synced to disk, and only then renamed."""
+"""Downloading results: streamed to a temporary file, checked, and synced to disk. `files` publishes them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,6 @@ class StagedFile:
     path: Path
     kind: FileKind
     size: int
-
-    def publish(self, target: Path) -> Path:
-        """Give the file its final name in the same folder, atomically. This waits for the disk."""
-        self.path.replace(target)
-        sync_folder(target.parent)
-        return target
 
     def discard(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -162,14 +156,3 @@ def remove_leftovers(folder: Path, owner: str) -> None:
     """Remove the staged files of a dead process."""
     for path in folder.glob(f".{owner}-*{MARK}"):
         path.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync the names in a folder to disk."""
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

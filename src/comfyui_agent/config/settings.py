@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from comfyui_agent.config.validation import Section as _Section
 from comfyui_agent.config.yaml_text import NotYaml, parse
+from comfyui_agent.domain.locations import is_url, object_url
 
 
 def _listed(value: Any) -> Any:
@@ -44,6 +45,16 @@ def _networks(values: tuple[str, ...]) -> tuple[str, ...]:
         if network.prefixlen == 0:
             raise ValueError(f"{value} is everybody, and a proxy may say who somebody is")
     return values
+
+
+def _location(value: str) -> str:
+    return object_url(value) if is_url(value) else value
+
+
+def _inputs(values: tuple[str, ...]) -> tuple[str, ...]:
+    if sum(map(is_url, values)) > 1:
+        raise ValueError("input pictures are kept at one address: write one, and folders")
+    return tuple(map(_location, values))
 
 
 def _previews(value: Any) -> Any:
@@ -91,7 +102,16 @@ class Paths(_Section):
     jobs_finished: Place = _setting("jobs/finished", "a folder in the workspace, such as jobs/finished")
     database: Place = _setting("database/comfyui_agent.db", "a file, such as database/comfyui_agent.db")
     workflows: Place = _setting("workflows", "the folder of workflow templates, such as workflows")
-    inputs: Texts = _setting((), 'a list of folders, such as ["/mnt/pictures"]')
+    results: Annotated[str, AfterValidator(_location), Field(pattern=r"^[^\x00-\x1f]*$")] = _setting(
+        "", "a folder, or an address such as s3://bucket/prefix"
+    )
+    """Where results lie under their names. Nothing: in the workspace."""
+    inputs: Annotated[Texts, AfterValidator(_inputs)] = _setting(
+        (), 'a list of folders, such as ["/mnt/pictures"], and an address such as s3://bucket/inputs'
+    )
+    """Folders from which input pictures may be taken, and where the copies that jobs use are kept."""
+    cache_gb: Annotated[Number, Field(ge=0, le=1_000_000)] = _setting(2.0, "a number of gigabytes from 0 on, such as 2")
+    """Local copies of objects."""
     keep_free_gb: Annotated[Number, Field(ge=0, le=1_000_000)] = _setting(
         1.0, "a number of gigabytes from 0 on, such as 1"
     )

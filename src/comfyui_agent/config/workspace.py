@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from comfyui_agent.config.settings import Settings
+from comfyui_agent.domain.locations import Location, is_url
 
 SQLITE = "sqlite:///"
 FOLLOWED_SECONDS = 1.0
@@ -86,13 +87,39 @@ class Workspace:
         """The folder of thumbnails, beside the database."""
         return self.kept_inputs.with_name("thumbnails")
 
+    @cached_property
+    def results(self) -> Location:
+        """Where results lie. Their names are relative to its folder, which nothing is in if they are objects."""
+        where = self.settings.paths.results
+        return self._location(self.kept_inputs.with_name("results") if is_url(where) else self.root / where, where)
+
+    @cached_property
+    def inputs(self) -> Location:
+        """Where input pictures are kept for all agents, named by the digest of their bytes."""
+        url = next((each for each in self.settings.paths.inputs if is_url(each)), "")
+        return self._location(self.kept_inputs, url)
+
+    @property
+    def elsewhere(self) -> dict[str, Location]:
+        """The places of files that are not in the workspace, by their settings."""
+        places = {"paths.results": self.results, "paths.inputs": self.inputs}
+        usual = (self._real_root, self.kept_inputs)
+        return {key: each for key, each in places.items() if each.url or each.folder not in usual}
+
+    def _location(self, folder: Path, where: str) -> Location:
+        if not is_url(where):
+            return Location(folder.resolve())
+        most_bytes = round(self.settings.paths.cache_gb * 1024**3)
+        return Location(folder.resolve(), where, self.kept_inputs.with_name("cache"), most_bytes)
+
     def readable(self, path: str) -> Path:
         """An input file of a job. ValueError unless it lies in the workspace or one of `paths.inputs`."""
         try:
             found = (self._real_root / Path(path).expanduser()).resolve()
         except (OSError, RuntimeError) as error:
             raise ValueError(f"{path!r} cannot be followed: {error}") from None
-        folders = [self._real_root, *((self.root / each).resolve() for each in self.settings.paths.inputs)]
+        inputs = (each for each in self.settings.paths.inputs if not is_url(each))
+        folders = [self._real_root, self.results.folder, *((self.root / each).resolve() for each in inputs)]
         if not any(found.is_relative_to(folder) for folder in folders):
             raise ValueError(f"{path!r} lies outside the workspace: copy it there, or add its folder to paths.inputs")
         return found
@@ -112,19 +139,24 @@ class Workspace:
             kept = self._finished[kind] = now, self.inside(f"{self.settings.paths.jobs_finished}/{kind}")
         return kept[1]
 
+    @property
+    def _finished_root(self) -> Path:
+        return self.root / self.settings.paths.jobs_finished
+
     @cached_property
     def _finished(self) -> dict[str, tuple[float, Path]]:
         return {}
 
     def inside(self, path: str) -> Path:
-        """A path in the workspace, with links followed. ValueError if it leads out."""
-        root = self._real_root
+        """The path of a result, with links followed. ValueError if it leads out of where results go."""
+        root = self.results.folder
         try:
             found = (root / path).resolve()
         except (OSError, RuntimeError) as error:  # a loop of links
             raise ValueError(f"{path!r} cannot be followed: {error}") from None
         if found == root or not any(found.is_relative_to(each) for each in (root, *self._real_named)):
-            raise ValueError(f"{path!r} leads out of the workspace {root}")
+            place = f"the workspace {root}" if root == self._real_root else self.results.url or root
+            raise ValueError(f"{path!r} leads out of {place}")
         return found
 
     @cached_property
@@ -132,7 +164,7 @@ class Workspace:
         """The folders of E3 itself. No results go there, unless the folder of results is in one of them."""
         folders = [self.recipes.parent, self.processing, self.root / self.settings.paths.workflows]
         folders.append(self.beside_database)
-        folders += [self.locks, self.kept_inputs, self.thumbnails]
+        folders += [self.locks, self.kept_inputs, self.thumbnails, self.kept_inputs.with_name("cache")]
         folders += [self.processes] if self.settings.comfyui.launch else []
         return frozenset(folder.resolve() for folder in folders)
 
@@ -147,7 +179,7 @@ class Workspace:
     @cached_property
     def _closed(self) -> tuple[frozenset[Key], frozenset[Key], frozenset[Key]]:
         """Keys of all known folders, own files, and folders in which results may lie."""
-        is_open = [self._real_root, self._real_root / self.settings.paths.jobs_finished]
+        is_open = [self.results.folder, self.results.folder / self.settings.paths.jobs_finished]
         closed = {_key(folder) for folder in self.own_folders}
         files = {_key(file) for file in self.own_files}
         results = frozenset(_key(folder.resolve()) for folder in is_open)
@@ -164,26 +196,35 @@ class Workspace:
             raise ValueError(
                 f"{self.shown(path)!r} is where E3 keeps its own files: write a path such as jobs/finished/image/…"
             )
-        if any(part.startswith(".") for part in path.parts[len(self._real_root.parts) :]):
+        if any(part.startswith(".") for part in path.parts[len(self.results.folder.parts) :]):
             raise ValueError(f"{self.shown(path)!r} is hidden: write a path without a dot in front of a name")
 
     def folder(self, path: str) -> Path:
-        """A folder in the workspace, or the workspace itself. ValueError if it leads out."""
-        whole = self._real_root / path
-        return self._real_root if whole == self._real_root else self.inside(path)
+        """A folder of results, or the one they are all in. ValueError if it leads out."""
+        whole = self.results.folder / path
+        return self.results.folder if whole == self.results.folder else self.inside(path)
 
     def entry(self, path: str) -> Path:
-        """A name in the workspace. A link is not followed."""
-        whole = self._real_root / path
+        """The name of a result. A link is not followed."""
+        whole = self.results.folder / path
         return self.folder(str(whole.parent)) / whole.name
 
     def shown(self, path: Path) -> str:
-        """A path as it is recorded: with forward slashes, relative if it is in the workspace."""
-        return (path.relative_to(self._real_root) if path.is_relative_to(self._real_root) else path).as_posix()
+        """A result as it is recorded: with forward slashes, relative to the workspace or `paths.results`."""
+        root = self.results.folder
+        return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
+
+    def whereabouts(self, name: str) -> str:
+        """A recorded result for people: its name, and all of its address if it lies elsewhere."""
+        return name if self.results.folder == self._real_root else self.results.address(name)
+
+    def finished_files(self, kind: str) -> Path:
+        """The folder for job files whose jobs are done: beside the results, if those are in the workspace."""
+        return self.finished(kind) if self.results.folder == self._real_root else self._finished_root / kind
 
     def finished_job_file(self, kind: str, name: str) -> str:
         """Where the file of a finished job goes, as it is recorded."""
-        return self.job_file(self.root / self.settings.paths.jobs_finished / kind / name)
+        return self.job_file(self._finished_root / kind / name)
 
     def without_root(self, text: str) -> str:
         """A text with paths relative to the workspace, to hide where it lies on the disk."""
@@ -195,7 +236,7 @@ class Workspace:
     def _own_places(self) -> list[re.Pattern[str]]:
         """Patterns of the workspace and the database folder in a sentence."""
         folder = self.beside_database
-        places = [self.root.absolute(), self._real_root, folder.absolute(), folder.resolve()]
+        places = [self.root.absolute(), self._real_root, folder.absolute(), folder.resolve(), self.results.folder]
         found = dict.fromkeys(str(place) for place in places if place != Path(place.anchor))
         return [re.compile(rf"(?<![\w./\\-]){re.escape(place)}(?:([/\\])|(?![\w.-]))") for place in found]
 

@@ -20,9 +20,12 @@ from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.engine.intake.put_away_files import FinishedFiles
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.recorder import Recorder
-from comfyui_agent.engine.result_names import keep_aside, stem_of, targets
+from comfyui_agent.engine.result_names import fence_mark, stem_of, targets
+from comfyui_agent.files.connect import open_files
+from comfyui_agent.files.folder import keep_aside
+from comfyui_agent.files.port import Files
 from comfyui_agent.fleet.server import FleetServer, Health
-from comfyui_agent.pools import PUBLISHING
+from comfyui_agent.pools import OBJECTS, PUBLISHING, Pool
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.operation import OperationRunner
@@ -48,9 +51,30 @@ class ServerAway(Exception):
     """The server has not answered for longer than it is waited for."""
 
 
+@dataclass(frozen=True)
+class Haul:
+    """The result of one run on its way to where it is kept."""
+
+    stem: Path
+    files: Files
+    staged: list[StagedFile] = field(default_factory=list)
+    names: dict[str, None] = field(default_factory=dict)
+    """Under which it was published, or tried to be."""
+    new: set[str] = field(default_factory=set)
+    """Names that the job did not have before: what is there is somebody else's."""
+
+    @property
+    def pool(self) -> Pool:
+        return OBJECTS if self.files.is_remote else PUBLISHING
+
+    def discard(self) -> None:
+        while self.staged:
+            self.staged.pop().discard()
+
+
 @dataclass
 class Collector:
-    """Fetches results into the workspace."""
+    """Fetches results to where they are kept."""
 
     store: OperationRunner
     workspace: Workspace
@@ -62,6 +86,9 @@ class Collector:
     """The jobs that wait until results can be kept in a folder."""
     _folders: set[Path] = field(default_factory=set, init=False)
     """Folders that are there, as far as is known."""
+
+    _late: list[tuple[asyncio.Future[None], list[str]]] = field(default_factory=list, init=False)
+    """Uploads that go on although their run was dropped, and the names of their objects."""
 
     def __post_init__(self) -> None:
         self._finished = FinishedFiles(self.store, self.workspace)
@@ -84,10 +111,12 @@ class Collector:
             message = f"{len(results.kept)} results, and at most {MOST_FILES} are kept: name one node as output_node"
             raise Unkeepable(message)
         outputs = None if results.kept else list[str]()
+        haul = Haul(stem, open_files(self.workspace.results, self.workspace.shown(stem)))
         try:
             while outputs is None:
-                outputs = await self._try_to_keep(leased, server, results.kept, stem, check_server)
+                outputs = await self._try_to_keep(leased, server, results.kept, haul, check_server)
         finally:
+            haul.discard()
             self._no_room.get(stem.parent, set()).discard(leased.lease.job_id)
         strays = await self.recorder.write(ops.complete_job, leased.lease, outputs, outcome.seconds)
         self.leases.drop(leased.lease)  # nobody takes away what is done
@@ -99,31 +128,31 @@ class Collector:
         leased: Leased,
         server: FleetServer,
         results: Sequence[ResultFile],
-        stem: Path,
+        haul: Haul,
         check_server: Callable[[], None],
     ) -> list[str] | None:
         """Fetch and name all files; their paths. None if they cannot be kept now."""
-        staged: list[StagedFile] = []
+        stem, folder = haul.stem, haul.files.staging(haul.stem.parent)
         try:
-            if stem.parent not in self._folders:
-                stem.parent.mkdir(parents=True, exist_ok=True)
-                self._folders.add(stem.parent)
-            async for file in self._fetch(server, results, stem.parent, check_server):
-                staged.append(file)
-            paths = await self._publish(leased, staged, targets(stem, [file.kind.extension for file in staged]))
-            staged.clear()
-            return paths
+            if len(haul.staged) < len(results):
+                haul.discard()
+                if folder not in self._folders:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    self._folders.add(folder)
+                async for file in self._fetch(server, results, folder, check_server):
+                    haul.staged.append(file)
+            return await self._publish(leased, haul)
         except OSError as error:
             problem = error
-        finally:
-            for file in staged:
-                file.discard()
         if isinstance(problem, FileNotFoundError):  # the folder was removed, or whoever took the job over cleaned up
-            self._folders.discard(stem.parent)
+            haul.discard()
+            self._folders.discard(folder)
             await self.leases.check()
             return None
+        if not haul.files.is_remote:  # it takes room on the disk that is full
+            haul.discard()
         if problem.errno not in MENDED_BY_WAITING:
-            shown = self.workspace.shown(stem)
+            shown = self.workspace.whereabouts(self.workspace.shown(stem))
             raise Unkeepable(f"the result cannot be kept at {shown}: {problem.strerror or problem}")
         await self._report_no_room(leased, stem.parent, problem)
         await self.clock.sleep(PAUSE)
@@ -135,7 +164,8 @@ class Collector:
         is_news = not waiting
         waiting.add(leased.lease.job_id)
         if is_news:
-            message = f"results cannot be kept in {self.workspace.shown(folder)}: {error.strerror}. Trying again"
+            place = self.workspace.whereabouts(self.workspace.shown(folder))
+            message = f"results cannot be kept in {place}: {error.strerror}. Trying again"
             log.error("%s", message)
             await self.recorder.note(Event(EventName.ALERT_DISK, job_id=leased.lease.job_id, message=message))
 
@@ -164,29 +194,54 @@ class Collector:
                         raise LostMeanwhile from None
                     raise
 
-    async def _publish(self, leased: Leased, staged: Sequence[StagedFile], paths: Sequence[Path]) -> list[str]:
-        """Name the files; their paths, as they are recorded."""
+    async def _publish(self, leased: Leased, haul: Haul) -> list[str] | None:
+        """Name the files; their paths, as they are recorded. None to try again."""
+        extensions = [file.kind.extension for file in haul.staged]
+        if haul.files.is_remote:
+            are_fenced = await haul.pool.run(lambda: [haul.files.is_fenced(file.size) for file in haul.staged])
+            mark = fence_mark(leased.lease.fence)
+            extensions = [mark * is_fenced + each for each, is_fenced in zip(extensions, are_fenced, strict=True)]
+        paths = targets(haul.stem, extensions)
         shown = [self.workspace.shown(path) for path in paths]
         for path in paths:
             try:
                 self.workspace.check_result(path)
             except ValueError as error:
                 raise Unkeepable(str(error)) from None
-        if any(path.exists() for path in paths):
+        if not haul.files.is_remote and any(path.exists() for path in paths):
             await self._make_room(leased, paths, await self.store.run(ops.owned_files, shown))
         asked_at, until = self.clock.now(), self.leases.proved_until(leased.lease)
         renews = until - asked_at < self.leases.seconds / 2
-        await self.recorder.write(ops.claim_files, leased.lease, shown, self.leases.seconds, renews=renews)
+        had = await self.recorder.write(ops.claim_files, leased.lease, shown, self.leases.seconds, renews=renews)
         if renews:
             until = self.leases.prove(leased.lease, asked_at)
-        await _finish(PUBLISHING.run(self._publish_all, staged, paths, until))
+        haul.new.update(set(shown) - set(had) - haul.names.keys())
+        haul.names.update(dict.fromkeys(shown))
+        publishing = asyncio.ensure_future(haul.pool.run(self._publish_all, leased, haul, shown, until))
+        try:
+            await _finish(publishing)
+        except asyncio.CancelledError:
+            if haul.files.is_remote:
+                self._late.append((publishing, shown))
+            raise
+        except FileExistsError as error:
+            await self._move_aside(leased, haul.files, str(error.filename))
+            return None
         return shown
 
-    def _publish_all(self, staged: Sequence[StagedFile], paths: Sequence[Path], until: float) -> None:
-        for file, path in zip(staged, paths, strict=True):
+    def _publish_all(self, leased: Leased, haul: Haul, names: Sequence[str], until: float) -> None:
+        for file, name in zip(haul.staged, names, strict=True):
+            if haul.files.is_remote:  # the files before may have taken long, and the lease was renewed meanwhile
+                until = max(until, self.leases.proved_until(leased.lease))
             if self.clock.now() >= until:
                 raise LeaseLost("the lease could have run out before the file was named")
-            file.publish(path)
+            haul.files.publish(file.path, name, replaces=name not in haul.new)
+
+    async def _move_aside(self, leased: Leased, files: Files, name: str) -> None:
+        """An object in the way that is no job's."""
+        await expect_result(self.store, leased, name)
+        kept = await OBJECTS.run(files.keep_aside, name)
+        log.warning("%s was there already and is no job's: it is now %s", name, kept)
 
     async def _make_room(self, leased: Leased, paths: Sequence[Path], owned: frozenset[str]) -> None:
         """Files in the way that are no job's are kept under another name, or not touched if the job names them."""
@@ -194,7 +249,7 @@ class Collector:
             if path.is_dir():
                 raise Unkeepable(f"{self.workspace.shown(path)} is a folder: give the job another file_path")
             if self.workspace.shown(path) not in owned and path.exists():
-                await expect_result(self.store, self.workspace, leased, path)
+                await expect_result(self.store, leased, self.workspace.shown(path))
                 kept = await PUBLISHING.run(keep_aside, path)
                 log.warning("%s was there already and is no job's: it is now %s", path, kept.name)
 
@@ -205,29 +260,34 @@ class Collector:
             await self._finished.put_away(leased.lease.job_id, source or leased.source, leased.digest, leased.job_type)
 
     async def remove(self, paths: Sequence[str]) -> None:
-        """Remove files of ours that nothing refers to any more."""
-        if paths:
-            await self.store.run(ops.with_unowned, paths, self._unlink)
+        """Remove files of ours that nothing refers to any more, and what was uploaded too late."""
+        late = [name for publishing, names in self._late if publishing.done() for name in names]
+        self._late = [each for each in self._late if not each[0].done()]
+        if paths or late:
+            await self.store.run(ops.with_unowned, [*paths, *late], self._unlink)
 
     def _unlink(self, path: str) -> None:
         try:
-            self.workspace.entry(path).unlink(missing_ok=True)
+            files = open_files(self.workspace.results, path)
+            files.remove(path if files.is_remote else str(self.workspace.entry(path)))
         except (OSError, ValueError) as error:
             log.warning("%s could not be removed: %s", path, error)
 
 
-async def expect_result(store: OperationRunner, workspace: Workspace, leased: Leased, path: Path) -> None:
+async def expect_result(store: OperationRunner, leased: Leased, shown: str) -> None:
     """Unkeepable if a job names a file that is there and never was a result: it may be somebody's picture.
 
     Members of a batch that come from no file of their own have paths that E3 chose.
     """
-    shown = workspace.shown(path)
-    is_chosen = leased.file_path is not None and (leased.batch_id is None or leased.source is not None)
-    if is_chosen and shown not in await store.run(ops.recorded_files, [shown]):
+    if chooses_name(leased) and shown not in await store.run(ops.recorded_files, [shown]):
         raise Unkeepable(f"{shown} is there already and is no result of E3: move it, or give the job another file_path")
 
 
-async def _finish(work: Coroutine[Any, Any, None]) -> None:
+def chooses_name(leased: Leased) -> bool:
+    return leased.file_path is not None and (leased.batch_id is None or leased.source is not None)
+
+
+async def _finish(work: Coroutine[Any, Any, None] | asyncio.Future[None]) -> None:
     """Await work that is not stopped by what stops us: whoever cleans up shall find all that it leaves."""
     finishing = asyncio.ensure_future(work)
     try:

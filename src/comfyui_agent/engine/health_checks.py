@@ -23,6 +23,8 @@ from comfyui_agent.domain.prompts import NoSuchPlace, class_of
 from comfyui_agent.domain.server_states import STUCK_REMEDY, StuckPrompt
 from comfyui_agent.engine.intake.folder_scan import look
 from comfyui_agent.engine.server_reports import look_at
+from comfyui_agent.files.connect import open_files
+from comfyui_agent.files.port import BadLocation, FilesAway
 from comfyui_agent.store.integrity import Finding
 
 PATIENCE = Limits(connect_seconds=3.0, answer_seconds=15.0, retries=0)
@@ -45,8 +47,22 @@ def _folder(name: str, folder: Path) -> Finding:
     return Finding(name, True, str(folder))
 
 
+def look_at_files(workspace: Workspace) -> list[Finding]:
+    """Whether results and input pictures can be kept where the settings say, if that is not in the workspace."""
+    found = []
+    for name, location in workspace.elsewhere.items():
+        try:
+            open_files(location).check()
+            found.append(Finding(name, True, location.url or str(location.folder)))
+        except BadLocation as error:
+            found.append(Finding(name, False, str(error)))
+        except FilesAway as error:
+            found.append(Finding(name, False, f"{error.strerror}. What needs it waits"))
+    return found
+
+
 def look_at_disk(workspace: Workspace) -> Finding:
-    disk = shutil.disk_usage(workspace.root)
+    disk = shutil.disk_usage(next(each for each in (workspace.results.folder, workspace.root) if each.is_dir()))
     free, keep = disk.free, workspace.settings.paths.keep_free_gb
     amount = f"{free / 1024**3:.1f} GB free"
     if free < min(keep * 1024**3, disk.total // 2):

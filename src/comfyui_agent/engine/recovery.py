@@ -19,6 +19,7 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.kinds import FOLDERS
 from comfyui_agent.engine.live_files import remove_stale
 from comfyui_agent.engine.result_names import stem_of
+from comfyui_agent.files.connect import open_files
 from comfyui_agent.fleet.server import FleetServer, Health
 from comfyui_agent.pools import PUBLISHING
 from comfyui_agent.store import operations as ops
@@ -86,7 +87,7 @@ class Recovery:
     runs: StartedRuns
     clock: Clock
     remove_files: Callable[[Sequence[str]], Awaitable[None]]
-    """Removes results that are nobody's any more."""
+    """Removes results that are nobody's any more, and uploads that ended after their run was dropped."""
     only: str | None = None
     withdrawing: set[int] = field(default_factory=set, init=False)
     """Attempts whose prompts are being taken back."""
@@ -107,6 +108,7 @@ class Recovery:
         async with self._round:
             await bury_dead(self.store, self.lock.host)
             await self._look_at_attempts()
+            await self.remove_files(())
             await self.store.run(ops.put_back_unattended, self.lock.host)
             await self.store.run(ops.free_turns)
             await ops.end_members(self.store)
@@ -174,7 +176,9 @@ class Recovery:
         worker = leased.previous_worker
         if worker:
             try:
-                await PUBLISHING.run(remove_leftovers, stem_of(leased, self.workspace).parent, worker)
+                stem, results = stem_of(leased, self.workspace), self.workspace.results
+                folder = open_files(results, self.workspace.shown(stem)).staging(stem.parent)
+                await PUBLISHING.run(remove_leftovers, folder, worker)
             except (OSError, ValueError) as error:
                 log.warning("leftovers of %s could not be removed: %s", worker, error)
 
@@ -201,6 +205,9 @@ class Recovery:
 
 def _remove_staged(workspace: Workspace, worker: str) -> None:
     """Remove what a dead agent had fetched and not named, where results usually go."""
+    if workspace.results.url:
+        remove_leftovers(workspace.results.staged, worker)
+        return
     for kind in sorted(set(FOLDERS.values())):
         try:
             folder: Path = workspace.finished(kind)

@@ -9,8 +9,6 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.kinds import ending_of, folder_of
 from comfyui_agent.store.records import Leased
 
-MOST_KEPT_ASIDE = 10_000
-
 
 def stem_of(leased: Leased, workspace: Workspace) -> Path:
     """Where the results go, without the extension: it follows the bytes. ValueError if no result may lie there."""
@@ -27,17 +25,13 @@ def stem_of(leased: Leased, workspace: Workspace) -> Path:
 
 
 def targets(stem: Path, extensions: Sequence[str]) -> list[Path]:
-    """The first result has the plain name, the next is `NAME_2.ext`."""
+    """The first result has the plain name, the next is `NAME_2.ext`. An extension may have a fence in front of it."""
     return [
         stem.with_name(f"{stem.name}.{extension}" if number == 1 else f"{stem.name}_{number}.{extension}")
         for number, extension in enumerate(extensions, start=1)
     ]
 
 
-def keep_aside(path: Path) -> Path:
-    """Give a file that is no job's another name: nothing of anyone is overwritten."""
-    for number in range(1, MOST_KEPT_ASIDE):
-        kept = path.with_name(f"{path.stem}.kept-{number}{path.suffix}")
-        if not kept.exists():
-            return path.rename(kept)
-    raise FileExistsError(f"{path} is in the way, and so are {MOST_KEPT_ASIDE} copies of it")
+def fence_mark(fence: int) -> str:
+    """The part of a name that keeps those of one lease apart from all others."""
+    return f"f{fence}."

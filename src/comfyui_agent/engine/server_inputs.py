@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from comfyui_agent.clock import Clock
@@ -12,11 +13,15 @@ from comfyui_agent.comfy.definitions import choices_of
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.locations import Location
 from comfyui_agent.domain.needs import AUTO
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, place
 from comfyui_agent.domain.texts import nearest
+from comfyui_agent.files.connect import open_files
+from comfyui_agent.files.local_cache import digest_of_file
 from comfyui_agent.fleet.server import FleetServer
+from comfyui_agent.pools import OBJECTS
 
 REMEMBERED_SECONDS = 60.0
 MOST_REMEMBERED = 10_000
@@ -67,15 +72,24 @@ class ServerInputs:
         key = server.name, name
         async with self._uploading.setdefault(key, asyncio.Lock()):
             if key not in self._uploaded:
-                file = self._workspace.kept_inputs / Path(name).name
-                if not file.is_file():
-                    raise Unfit(FailureClass.INVALID, f"its input file {file} is gone: submit the job again")
-                uploaded = await server.client.upload(file, file.name, subfolder=FOLDER)
+                file = await self._kept_file(Path(name).name)
+                uploaded = await server.client.upload(file, name, subfolder=FOLDER)
                 if len(self._uploaded) >= MOST_REMEMBERED:
                     self._uploaded.clear()
                     self._uploading = {key: self._uploading[key]}
                 self._uploaded[key] = uploaded.reference
             return self._uploaded[key]
+
+    async def _kept_file(self, name: str) -> Path:
+        """A kept input file on this machine. Another agent may have kept it: then it is fetched. FilesAway."""
+        file = self._workspace.kept_inputs / name
+        if file.is_file():
+            return file
+        with suppress(FileNotFoundError):
+            if self._workspace.inputs.url:
+                return await OBJECTS.run(_fetch, self._workspace.inputs, name)
+        place = f"{self._workspace.inputs.url}/{name}" if self._workspace.inputs.url else file
+        raise Unfit(FailureClass.INVALID, f"its input file {place} is gone: submit the job again")
 
     async def remedy(self, server: FleetServer, class_type: str, name: str, value: str) -> str:
         """What may have been meant by a value that a server does not offer; empty if nothing is near it."""
@@ -98,6 +112,14 @@ class ServerInputs:
         except LookupError:
             message = f"{where} is auto, and {server.name} has no model for {class_type}.{name}"
             raise Unfit(FailureClass.MISSING, message) from None
+
+
+def _fetch(inputs: Location, name: str) -> Path:
+    """A local copy with the bytes that its name is the digest of. FileNotFoundError if it has others."""
+    file = open_files(inputs).local(name)
+    if digest_of_file(file) != name.partition(".")[0]:
+        raise FileNotFoundError(f"{name} has other bytes than it had")
+    return file
 
 
 def first_model(choices: list[str] | None) -> str | None:

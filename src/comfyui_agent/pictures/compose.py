@@ -44,6 +44,10 @@ class Spec:
     def pictures(self) -> list[Path]:
         return picture_paths(self.picture, len(self.grid.pages))
 
+    @property
+    def paths(self) -> list[Path]:
+        return [*self.pictures, self.page]
+
     def as_json(self) -> str:
         return json.dumps(asdict(self), default=str)
 
@@ -55,7 +59,7 @@ class Spec:
 def compose(spec: Spec) -> None:
     """Make the pictures and the page, all of them or none. ValueError if they would replace a file they show."""
     sources = {cell.file for page in spec.grid.pages for cell in page.cells}
-    for path in {*spec.pictures, spec.page} & sources:
+    for path in set(spec.paths) & sources:
         raise ValueError(f"{path} is one of the files to show: the grid would overwrite it")
     layout = lay_out(spec.grid)
     thumbnails: dict[Place, bytes] = {}

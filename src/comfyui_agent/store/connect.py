@@ -49,7 +49,9 @@ def open_tables(place: str | Path) -> Tables:
 
 def version_of(place: str | Path) -> tuple[int, int]:
     """The version of a database, and the newest version that this E3 knows. Nothing is changed."""
-    return (_postgres().version_of_database(str(place)) if is_postgres(place) else version_of_file(_path(place))), NEWEST
+    return (
+        _postgres().version_of_database(str(place)) if is_postgres(place) else version_of_file(_path(place))
+    ), NEWEST
 
 
 def is_postgres(place: str | Path) -> bool:
@@ -73,5 +75,7 @@ def _path(place: str | Path) -> Path:
         return Path(text.removeprefix(SQLITE))
     if "://" in text:
         scheme = text.partition("://")[0]
-        raise DatabaseUnusable(f"{scheme}:// is no kind of database that E3 knows: sqlite:///path or postgresql://host/name")
+        raise DatabaseUnusable(
+            f"{scheme}:// is no kind of database that E3 knows: sqlite:///path or postgresql://host/name"
+        )
     return Path(text)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention, counted, megabytes
@@ -30,15 +30,15 @@ class Finding:
     message: str
 
 
-async def examine(store: Store, host: str, root: Path) -> list[Finding]:
-    """Check everything. No job is changed; `host` is the caller's."""
+async def examine(store: Store, host: str, missing: Callable[[Sequence[str]], Sequence[str]]) -> list[Finding]:
+    """Check everything. No job is changed; `host` is the caller's, `missing` says which results are not there."""
     await bury_dead(store, host)
     log = store.driver.log_bytes
     return [
         await store.run(_pages),
         await store.run(_counted),
         await store.run(_leases, host),
-        await _results(store, root),
+        await _results(store, missing),
         Finding("write-ahead log", log <= LARGE_LOG, megabytes(log) + ("" if log <= LARGE_LOG else OLD_READER)),
         await store.run(_sizes),
     ]
@@ -84,13 +84,17 @@ def _leases(session: Session, host: str) -> Finding:
     return Finding("leases", True, f"{count['held']} held")
 
 
-async def _results(store: Store, root: Path) -> Finding:
+async def _results(store: Store, missing: Callable[[Sequence[str]], Sequence[str]]) -> Finding:
     gone: list[str] = []
     looked_at, cursor = 0, None
     while looked_at < RESULTS_LOOKED_AT:
         page = await store.run(job_page, JobFilter(status=JobStatus.DONE), cursor, RESULTS_AT_ONCE)
         looked_at, cursor = looked_at + len(page.jobs), page.cursor
-        gone += [job.config_name for job in page.jobs if not all((root / path).is_file() for path in job.outputs)]
+        try:
+            away = frozenset(missing([path for job in page.jobs for path in job.outputs]))
+        except OSError as error:
+            return Finding("results", False, f"they cannot be looked at now: {error.strerror}")
+        gone += [job.config_name for job in page.jobs if not away.isdisjoint(job.outputs)]
         if cursor is None:
             break
     if gone:

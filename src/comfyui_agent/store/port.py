@@ -24,7 +24,7 @@ class Session(Protocol):
 
     def rows(self, query: str, **values: Any) -> list[Row]: ...
 
-    def can_compare(self, column: str | None, key: object) -> bool:
+    def can_compare(self, column: str | None, key: object) -> bool:  # noqa: ARG002
         """Whether a value can be compared with those of a column. Where columns have no types, any can."""
         return True
 
@@ -95,7 +95,9 @@ def load_queries(*folders: Path) -> dict[str, str]:
     return {name: expanded(text) for name, text in found["name"].items()}
 
 
-def _part(use: re.Match[str], parts: Mapping[str, str], arguments: Mapping[str, str], expanded: Callable[[str], str]) -> str:
+def _part(
+    use: re.Match[str], parts: Mapping[str, str], arguments: Mapping[str, str], expanded: Callable[[str], str]
+) -> str:
     name, value = use["name"], use["value"]
     if name not in parts:
         return use[0]

@@ -14,6 +14,7 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.engine.intake.input_files import NotKept
+from comfyui_agent.files.port import FilesAway
 from comfyui_agent.pictures.compose import Spec
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import BatchTaken
@@ -111,6 +112,8 @@ async def draw_grid(store: Store, workspace: Workspace, actor: Actor, batch: Bat
     except NoGrid as error:
         message = str(error).replace("--", "")
         raise NotPossible(message, "Change the layout, or wait for results.", line=str(error)) from None
+    except FilesAway as error:
+        raise NotPossible(f"the grid cannot be made now: {error.strerror}", "Try again in a while.") from None
     if options.output is None:
         await store.run(ops.note_grid, batch, workspace.shown(made.pictures[0]))
         await actor.audit(store, EventName.AUDIT_BATCH_GRID, batch_id=batch.id)

@@ -13,6 +13,8 @@ from comfyui_agent.comfy.content import HEAD, recognise
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import printable
+from comfyui_agent.files.connect import open_files
+from comfyui_agent.files.port import Files
 from comfyui_agent.pictures.thumbnails import NoThumbnail
 from comfyui_agent.web.thumbnail_cache import ThumbnailCache
 
@@ -52,8 +54,10 @@ class ResultFile:
     """A result that was checked just now. `version` changes with the file."""
 
     path: Path
+    """Where it lies. If it is an object, nothing is there: `Outputs.local` fetches it."""
     media_type: str
     version: str
+    name: str
 
     @property
     def is_picture(self) -> bool:
@@ -86,7 +90,9 @@ class Outputs:
     """Serves results of jobs: only files that a row records, in the workspace, with the type that their bytes show."""
 
     def __init__(self, workspace: Workspace) -> None:
-        self._root = workspace.root.resolve()
+        self._results = workspace.results
+        self._root = workspace.results.folder
+        self._roots = {self._root, workspace.root.resolve()}
         self._finished = (self._root / workspace.settings.paths.jobs_finished).resolve()
         self._thumbnails = ThumbnailCache(workspace.thumbnails)
         self._own_folders = workspace.own_folders
@@ -97,18 +103,31 @@ class Outputs:
         if not 1 <= number <= len(job.outputs):
             count = f"{len(job.outputs)} result{'' if len(job.outputs) == 1 else 's'}" if job.outputs else "no result"
             raise NotShown(f"{job.config_name} has {count}: there is no number {number}")
-        return self._check(job.outputs[number - 1])
+        return self._check(job.outputs[number - 1], version_of(job))
 
     def grid(self, recorded: str) -> Path:
-        """The picture of a batch's grid, from the path in its row. Raises NotShown."""
+        """The picture of a batch's grid on this machine, from the path in its row. Raises NotShown."""
         result = self._check(recorded)
         if not result.is_picture:
             raise NotShown(f"{printable(result.path.name)} is no picture")
-        return result.path
+        return self.local(result)
+
+    def local(self, result: ResultFile) -> Path:
+        """The file of a result on this machine. Raises NotShown."""
+        files = open_files(self._results, result.name)
+        if not files.is_remote:
+            return result.path
+        try:
+            return files.local(result.name)
+        except FileNotFoundError:
+            raise _gone(result.path.name) from None
+        except OSError as error:
+            raise NotShown(f"{printable(result.path.name)} cannot be fetched: {error.strerror}") from None
 
     def shown(self, job: Job, most: int | None = None) -> list[Result]:
         """The results that may be served, in order, at most `most`. It checks each file."""
-        numbered = ((number, self._known(recorded)) for number, recorded in enumerate(job.outputs, start=1))
+        version = version_of(job)
+        numbered = ((number, self._known(recorded, version)) for number, recorded in enumerate(job.outputs, start=1))
         shown = (_shown(job, number, result) for number, result in numbered if result is not None)
         return list(islice(shown, most))
 
@@ -118,7 +137,7 @@ class Outputs:
             raise NotShown(f"{printable(result.path.name)} is no picture: it has no thumbnail")
         allowed = next((each for each in WIDTHS if each >= width), WIDTHS[-1])
         try:
-            return await self._thumbnails.get(result.path, result.version, allowed)
+            return await self._thumbnails.get(result.path, result.version, allowed, lambda: self.local(result))
         except FileNotFoundError:
             raise _gone(result.path.name) from None
         except NoThumbnail as error:
@@ -126,32 +145,35 @@ class Outputs:
         except OSError as error:
             raise NotShown(f"the thumbnail of {printable(result.path.name)} cannot be made: {error.strerror}") from None
 
-    def _known(self, recorded: str) -> ResultFile | None:
+    def _known(self, recorded: str, version: str) -> ResultFile | None:
         try:
-            return self._check(recorded)
+            return self._check(recorded, version)
         except (OSError, ValueError):  # not served, not there, or no valid path
             return None
 
-    def _check(self, recorded: str) -> ResultFile:
+    def _check(self, recorded: str, of: str = "") -> ResultFile:
+        """The result under a recorded name. What is known of an object for the same version of a job is believed."""
         name = printable(PurePath(recorded).name) or "the result"
-        path = self._resolve(recorded, name)
-        media_type, facts = _read_head(path)
+        files = open_files(self._results, recorded)
+        path = self._resolve(recorded, name, is_here=not files.is_remote)
+        media_type, version = _look_at(files, recorded, of) if files.is_remote else _read_head(path)
         if media_type == ATTACHMENT and not path.is_relative_to(self._finished):
             raise NotShown(f"{name} is no picture, film, sound or model, and does not lie among the results")
-        return ResultFile(path, media_type, f"{facts.st_mtime_ns:x}-{facts.st_size:x}")
+        return ResultFile(path, media_type, version, recorded)
 
-    def _resolve(self, recorded: str, name: str) -> Path:
+    def _resolve(self, recorded: str, name: str, *, is_here: bool) -> Path:
         """The resolved path of a result. NotShown if nothing is served from there."""
         try:
-            path = (self._root / recorded).resolve(strict=True)
+            path = (self._root / recorded).resolve(strict=is_here)
         except FileNotFoundError:
             raise _gone(name) from None
         except (OSError, RuntimeError, ValueError):  # links in circles, a name too long, half a character, a null
             raise NotShown(f"{name} cannot be found: its path leads nowhere") from None
-        if not path.is_relative_to(self._root):
+        root = next((each for each in self._roots if path.is_relative_to(each)), None)
+        if root is None:
             raise NotShown(f"{name} lies outside the workspace: it is not shown here, open it where it lies")
         written = () if PurePath(recorded).is_absolute() else PurePath(recorded).parts
-        if any(part.startswith(".") for part in (*written, *path.relative_to(self._root).parts)):
+        if any(part.startswith(".") for part in (*written, *path.relative_to(root).parts)):
             raise NotShown(f"{name} lies in a hidden place: it is not shown here")
         if path in self._own_files or not self._is_open(path):
             raise NotShown(f"{name} lies among the files that E3 works with: it is not shown here")
@@ -160,15 +182,27 @@ class Outputs:
     def _is_open(self, path: Path) -> bool:
         """The innermost known folder decides: results may be inside one of E3's own folders, and the reverse."""
         for folder in path.parents:
-            if folder in (self._finished, self._root):
+            if folder == self._finished or folder in self._roots:
                 return True
             if folder in self._own_folders:
                 return False
         return False
 
 
-def _read_head(path: Path) -> tuple[str, os.stat_result]:
-    """The media type by the first bytes of a file, and its stat. It never blocks on a pipe or follows a link."""
+def _look_at(files: Files, recorded: str, of: str) -> tuple[str, str]:
+    """The media type by the first bytes of an object, and its version."""
+    name = printable(PurePath(recorded).name)
+    try:
+        peek = files.peek(recorded, HEAD, of)
+    except FileNotFoundError:
+        raise _gone(name) from None
+    except OSError as error:
+        raise NotShown(f"{name} cannot be read: {error.strerror}") from None
+    return media_type_of(peek.head), peek.version
+
+
+def _read_head(path: Path) -> tuple[str, str]:
+    """The media type by the first bytes of a file, and its version. It never blocks on a pipe or follows a link."""
     name = printable(path.name)
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
@@ -184,7 +218,7 @@ def _read_head(path: Path) -> tuple[str, os.stat_result]:
         raise NotShown(f"{name} cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(facts.st_mode):
         raise NotShown(f"{name} is not a file")
-    return media_type_of(head), facts
+    return media_type_of(head), f"{facts.st_mtime_ns:x}-{facts.st_size:x}"
 
 
 def media_type_of(head: bytes) -> str:

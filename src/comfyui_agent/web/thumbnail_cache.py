@@ -9,9 +9,11 @@ import os
 import struct
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from comfyui_agent.pictures.thumbnails import UNNAMED, NoThumbnail, make_thumbnail
+from comfyui_agent.files.local_cache import prune
+from comfyui_agent.pictures.thumbnails import NoThumbnail, make_thumbnail
 from comfyui_agent.pools import FILES, THUMBNAILS
 from comfyui_agent.web.limits import Turns
 
@@ -19,11 +21,8 @@ log = logging.getLogger(__name__)
 
 MOST_BYTES = 2 * 1024**3
 MOST_FILES = 200_000
-KEPT_SHARE = 0.9
-"""How full the folder is after it was pruned."""
 PRUNED_EVERY = 1000
 ACCESS_IS_NOTED_AFTER = 3600.0
-FORGOTTEN_SECONDS = 3600.0
 MOST_HOPELESS = 1000
 SUFFIX = ".webp"
 
@@ -39,17 +38,20 @@ class ThumbnailCache:
         self._hopeless: dict[Path, str] = {}
         self._made = 0
 
-    async def get(self, source: Path, version: str, width: int) -> Path:
-        """Return the thumbnail of a picture, made now if it is missing. Raises NoThumbnail, or OSError."""
+    async def get(self, source: Path, version: str, width: int, fetch: Callable[[], Path] | None = None) -> Path:
+        """Return the thumbnail of a picture, made now if it is missing. Raises NoThumbnail, or OSError.
+
+        `fetch` brings the picture to this machine if that is needed; else it is at `source`.
+        """
         target = self._target(source, version, width)
         async with self._turns.turn(str(target)):  # all who ask for the same one wait for the first
             if target in self._hopeless:
                 raise NoThumbnail(self._hopeless[target])
             if not await FILES.run(_use, target):
-                await self._make(source, target, width)
+                await self._make(fetch or (lambda: source), target, width)
         return target
 
-    async def _make(self, source: Path, target: Path, width: int) -> None:
+    async def _make(self, source: Callable[[], Path], target: Path, width: int) -> None:
         try:
             await THUMBNAILS.run(_make_once, source, target, width)
         except NoThumbnail as error:
@@ -64,15 +66,7 @@ class ThumbnailCache:
     def prune(self) -> None:
         """Remove the least recently used thumbnails if there are too many, and leftovers of killed processes."""
         try:
-            found = sorted(_all_in(self.folder))
-            files, total = len(found), sum(size for _, size, _ in found)
-            if files <= self._most_files and total <= self._most_bytes:
-                return
-            for _, size, path in found:
-                if files <= KEPT_SHARE * self._most_files and total <= KEPT_SHARE * self._most_bytes:
-                    break
-                path.unlink(missing_ok=True)
-                files, total = files - 1, total - size
+            prune(self.folder, self._most_bytes, self._most_files)
         except OSError as error:
             log.warning("old thumbnails could not be removed: %s", error)
 
@@ -80,21 +74,6 @@ class ThumbnailCache:
         key = b"\0".join([os.fsencode(source), version.encode(), str(width).encode()])
         digest = hashlib.sha256(key).hexdigest()
         return self.folder / digest[:2] / f"{digest}{SUFFIX}"
-
-
-def _all_in(folder: Path) -> list[tuple[float, int, Path]]:
-    """List when each thumbnail was used, its size and its path. Unfinished files that are old are removed."""
-    found = []
-    for part in folder.iterdir() if folder.is_dir() else ():
-        with contextlib.suppress(NotADirectoryError, FileNotFoundError), os.scandir(part) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
-                    facts = entry.stat(follow_symlinks=False)
-                    if entry.name.endswith(SUFFIX):
-                        found.append((facts.st_atime, facts.st_size, Path(entry.path)))
-                    elif entry.name.endswith(UNNAMED) and facts.st_mtime < time.time() - FORGOTTEN_SECONDS:
-                        Path(entry.path).unlink(missing_ok=True)
-    return found
 
 
 def _use(path: Path) -> bool:
@@ -115,6 +94,6 @@ def _use(path: Path) -> bool:
     return True
 
 
-def _make_once(source: Path, target: Path, width: int) -> None:
+def _make_once(source: Callable[[], Path], target: Path, width: int) -> None:
     if not _use(target):  # another process may have made it meanwhile
-        make_thumbnail(source, target, width)
+        make_thumbnail(source(), target, width)

@@ -9,10 +9,10 @@ import threading
 import pytest
 
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store import writer
 from comfyui_agent.store.errors import LeaseLost, StoreClosed
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Lease
-from comfyui_agent.store import writer
 from comfyui_agent.store.sqlite.driver import SqliteDriver
 from comfyui_agent.store.store import Store
 from support.stores import Database, lease, lease_one, submit_and_lease, submit_one, wish

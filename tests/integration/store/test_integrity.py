@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from comfyui_agent.files.folder import Folder
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.integrity import examine
 from comfyui_agent.store.store import Store
@@ -25,7 +26,7 @@ async def at_work(store: Store, tmp_path: Path) -> Path:
 
 async def findings(store: Store, root: Path) -> dict[str, str]:
     """What is not fine."""
-    found = await examine(store, HOST, root)
+    found = await examine(store, HOST, Folder(root).missing)
     assert len({each.name for each in found}) == len(found)
     return {each.name: each.message for each in found if not each.is_fine}
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.files.folder import Folder
 from comfyui_agent.store import job_orders, job_pages
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.integrity import examine
@@ -280,4 +281,4 @@ async def test_a_program_without_the_module_can_check_and_tidy_up(
     assert bare("PRAGMA quick_check") == [("ok",)]
     bare("VACUUM")
     assert len(await search(store, "knight")) == 5
-    assert all(finding.is_fine for finding in await examine(store, HOST, tmp_path))
+    assert all(finding.is_fine for finding in await examine(store, HOST, Folder(tmp_path).missing))

@@ -157,7 +157,7 @@ async def test_a_file_that_goes_away_while_it_is_asked_for_is_not_found(
     gallery: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def found(*_: object) -> ResultFile:
-        return ResultFile(gallery.workspace.root / "gone.png", "image/png", "1")
+        return ResultFile(gallery.workspace.root / "gone.png", "image/png", "1", "gone.png")
 
     monkeypatch.setattr(gallery.context.outputs, "find", found)
     said = check_problem(await gallery.get("/api/v1/jobs/painted/results/1"), 404)

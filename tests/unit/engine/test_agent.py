@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.comfy.downloads import StagedFile
 from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.domain.jobs import NewJob, Template
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.files.folder import Folder
 from comfyui_agent.pools import Pool
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseAway
@@ -187,7 +187,7 @@ async def test_a_full_disk_is_reported_once_for_all_that_wait_and_again_when_it_
     await room.submit("a", "b", "c")
     await room.start()
     for alerts in (1, 2):
-        monkeypatch.setattr(StagedFile, "publish", is_full)
+        monkeypatch.setattr(Folder, "publish", is_full)
         room.comfy.render()
         room.comfy.render() if room.comfy.waiting else None
         await room.clock.advance(5)

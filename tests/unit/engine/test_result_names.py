@@ -11,7 +11,8 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import AttemptId, JobId
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retry_policy import Tally
-from comfyui_agent.engine.result_names import keep_aside, stem_of, targets
+from comfyui_agent.engine.result_names import stem_of, targets
+from comfyui_agent.files.folder import keep_aside
 from comfyui_agent.store.records import Lease, Leased
 
 

@@ -17,6 +17,9 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Unbindable
 from comfyui_agent.domain.node_classes import is_marked, leaves_folder, loads_from_outside, takes_file
 from comfyui_agent.engine.intake.folder_scan import SETTLED_SECONDS, Unsettled
+from comfyui_agent.files.connect import open_files
+from comfyui_agent.files.folder import sync_folder
+from comfyui_agent.files.port import FilesAway
 
 LARGEST = 2 * 1024**3
 PIECE = 1024 * 1024
@@ -40,6 +43,7 @@ class InputFiles:
     def __init__(self, workspace: Workspace, is_leaving: Callable[[], bool] = lambda: False) -> None:
         self._workspace = workspace
         self._is_leaving = is_leaving
+        self._results, self._inputs = open_files(workspace.results), open_files(workspace.inputs)
         self._kept: dict[Path, tuple[Stamp, str]] = {}
 
     def local_file(self, value: str) -> Path | None:
@@ -59,12 +63,25 @@ class InputFiles:
             found = self._workspace.readable(value)
             if found.is_file():
                 return found
+            if (result := self._result(value)) is not None:
+                return result
+        except FilesAway:
+            raise
         except ValueError as error:
             problem = str(error)
         except OSError as error:
             problem = f"{value[:200]!r} cannot be read: {error.strerror}"
         if "/" in value or "\\" in value or value.startswith("~"):
             raise Unusable(problem)
+        return None
+
+    def _result(self, value: str) -> Path | None:
+        """A result that lies elsewhere than in the workspace, by its name; where it is on this machine."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            name = self._workspace.shown(self._workspace.inside(value))
+            if "/" in name and self._workspace.results.has(name):
+                found = self._results.local(name)
+                return found if found.is_file() else None
         return None
 
     def keep_all(self, workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
@@ -98,7 +115,8 @@ class InputFiles:
                     raise NotKept("an input picture is being written: try again when it is whole") from None
                 time.sleep(0.1)
             except OSError as error:
-                raise NotKept(f"input pictures cannot be kept: {error}") from error
+                words = error.strerror if isinstance(error, FilesAway) else error
+                raise NotKept(f"input pictures cannot be kept: {words}") from error
 
     def keep(self, path: Path) -> str:
         """Keep a copy, on disk before this returns; its name. Unusable if it is not what a workflow can load."""
@@ -113,15 +131,20 @@ class InputFiles:
         if stamp is not None and abs(time.time() - stamp[0] / 1e9) < SETTLED_SECONDS:
             raise Unsettled  # it may still be written
         name = self._copy(path)
+        self._share(name)
         if stamp_of(path) != stamp:
             raise Unsettled
         if stamp is not None and len(self._kept) < MOST_REMEMBERED:
             self._kept[path] = stamp, name
         return name
 
+    def _share(self, name: str) -> None:
+        """Bring a copy to where other agents find it, once: its name is the digest of its bytes."""
+        if self._inputs.is_remote and not self._inputs.exists(name):
+            self._inputs.publish(self._workspace.kept_inputs / name, name, replaces=True)
+
     def _copy(self, path: Path) -> str:
         from comfyui_agent.comfy.content import check_whole, recognise  # Pillow, for those who need it
-        from comfyui_agent.comfy.downloads import sync_folder
         from comfyui_agent.comfy.errors import OutputProblem
 
         folder = self._workspace.kept_inputs

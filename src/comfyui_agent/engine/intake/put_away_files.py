@@ -15,7 +15,7 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.kinds import folder_of
 from comfyui_agent.engine.intake.folder_scan import REJECTED, Refused, Unsettled, digest_of, read_whole
 from comfyui_agent.engine.intake.folder_watch import Troubles
-from comfyui_agent.engine.result_names import keep_aside
+from comfyui_agent.files.folder import keep_aside
 from comfyui_agent.pools import INTAKE, PUBLISHING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
@@ -37,7 +37,7 @@ class FinishedFiles:
         path = self.workspace.root / source
         try:
             kind = folder_of(job_type)
-            target = self.workspace.finished(kind) / path.name
+            target = self.workspace.finished_files(kind) / path.name
             if await PUBLISHING.run(_move, path, digest, target):
                 if target.is_file():
                     put_away = self.workspace.finished_job_file(kind, path.name)

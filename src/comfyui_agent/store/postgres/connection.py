@@ -21,7 +21,7 @@ SETTINGS = """
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
 """
 """Nothing waits for ever, and a host that is cut off holds no lock for long. What is committed is on disk."""
-NETWORK = {
+NETWORK: dict[str, str | int | None] = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
@@ -32,10 +32,15 @@ NETWORK = {
 }
 """A connection that is cut is noticed within about ten seconds. Options in the URL win."""
 PREPARED_AFTER, MOST_PREPARED = 3, 600
-FULL = (errors.DiskFull, errors.OutOfMemory, errors.ConfigurationLimitExceeded)
-MENDED_BY_RECONNECTING = (errors.ReadOnlySqlTransaction, errors.IdleInTransactionSessionTimeout, errors.TooManyConnections)
+MENDED_BY_RECONNECTING = (
+    errors.ReadOnlySqlTransaction,
+    errors.IdleInTransactionSessionTimeout,
+    errors.TooManyConnections,
+)
 MENDED_BY_REPEATING = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
-WRONG_CREDENTIALS = re.compile(r"password|authentication|no pg_hba|does not exist|not permitted|certificate", re.IGNORECASE)
+WRONG_CREDENTIALS = re.compile(
+    r"password|authentication|no pg_hba|does not exist|not permitted|certificate", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,8 @@ class Place:
     def connect(self) -> psycopg.Connection[Any]:
         """A connection whose commits are durable. StoreError if there is none to be had."""
         try:
-            given = conninfo.conninfo_to_dict(self.url)
-            connection = psycopg.connect(conninfo.make_conninfo(**(NETWORK | given)), autocommit=True)
+            given = {**NETWORK, **conninfo.conninfo_to_dict(self.url)}
+            connection = psycopg.connect(conninfo.make_conninfo("", **given), autocommit=True)
             try:
                 if connection.info.server_version < OLDEST_SERVER:
                     raise DatabaseUnusable(f"{self.name} is older than PostgreSQL 14: E3 needs 14 or newer")
@@ -70,7 +75,11 @@ class Place:
         """The error of the store that an error of PostgreSQL stands for."""
         reason = _without_secrets(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
         match error:
-            case errors.InsufficientPrivilege() | errors.InvalidAuthorizationSpecification() | errors.InvalidCatalogName():
+            case (
+                errors.InsufficientPrivilege()
+                | errors.InvalidAuthorizationSpecification()
+                | errors.InvalidCatalogName()
+            ):
                 return DatabaseUnusable(f"the database {self.name} may not be used: {reason}")
             case errors.DiskFull() | errors.OutOfMemory():
                 return DatabaseFull(f"no room for the database {self.name}: {reason}")

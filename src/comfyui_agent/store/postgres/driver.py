@@ -29,7 +29,7 @@ SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class PostgresDriver:
-    """One database, one writer thread, one reader thread, each with a connection. Open it with `PostgresDriver.open`."""
+    """One database; a writer thread and a reader thread, each with a connection. Open it with `PostgresDriver.open`."""
 
     def __init__(self, place: Place, writer: Writer, identity: str) -> None:
         self.place = place
@@ -54,7 +54,9 @@ class PostgresDriver:
                 time.sleep(PAUSE)
         try:
             migrator.migrate(database, place.name)
-            row = database.execute("SELECT value || ' ' || current_database() FROM about WHERE key = 'identity'").fetchone()
+            row = database.execute(
+                "SELECT value || ' ' || current_database() FROM about WHERE key = 'identity'"
+            ).fetchone()
             writing = PostgresWriting(place, database, writer.is_patient)
         except psycopg.Error as error:
             database.close()

@@ -1,4 +1,4 @@
-"""Migrations of PostgreSQL: numbered files, each applied once in its own transaction. Numbers mean the same as in SQLite."""
+"""Migrations of PostgreSQL: numbered files, each applied once in a transaction. Numbers mean the same as in SQLite."""
 
 from __future__ import annotations
 

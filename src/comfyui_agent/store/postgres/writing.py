@@ -28,8 +28,8 @@ POLL_SECONDS = 1.0
 FIRST_PAUSE, LONGEST_PAUSE, SAY_AWAY_AFTER = 0.1, 3.0, 5.0
 MOST_REPEATS = 20
 LOST_COMMITS = (
-    "the database {name} has lost what it had confirmed: it is a copy that was behind when it took over. Bring back the "
-    "database that has everything, or start E3 anew if there is none: what was lost is then rendered again"
+    "the database {name} has lost what it had confirmed: it is a copy that was behind when it took over. Bring back "
+    "the one that has everything, or start E3 anew if there is none: what was lost is then rendered again"
 )
 
 

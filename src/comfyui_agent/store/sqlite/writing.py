@@ -23,7 +23,7 @@ class SqliteWriting(WriterConnection):
         self.database = database
         self.session: SqliteSession = SqliteSession(database)
         self._translate = translate
-        self._version = database.pragma("data_version")
+        self._version: int = database.pragma("data_version")
         self._changes = 0
 
     def begin(self, error: Exception | None = None) -> None:
@@ -58,10 +58,11 @@ class SqliteWriting(WriterConnection):
 
     def has_news(self) -> bool:
         try:
-            version = self.database.pragma("data_version")
+            version: int = self.database.pragma("data_version")
         except apsw.Error:
             return False
-        is_news, self._version = version != self._version, version
+        is_news = version != self._version
+        self._version = version
         return is_news
 
     def close(self) -> None:

@@ -219,7 +219,7 @@ async def grid(context: Here, _: User, batch: NamedBatch) -> Response:
         reason = batch.grid_problem or ("it is being made" if batch.is_grid_due else "it is made when the batch ends")
         raise Problem(409, f"there is no grid of {batch.id} yet: {reason}", "Make one now with POST to this address.")
     try:
-        path = context.outputs.grid(batch.grid)
+        path = await FILES.run(context.outputs.grid, batch.grid)
     except ValueError as error:
         raise Problem(404, str(error), "Make it again with POST to this address.") from None
     kind = "image/jpeg" if path.suffix == ".jpg" else "image/png"

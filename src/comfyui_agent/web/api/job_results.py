@@ -35,12 +35,13 @@ async def result(context: Here, _: User, job: NamedJob, number: Number, v: Versi
     """A result file."""
     try:
         found = await FILES.run(context.outputs.find, job, number)
+        path = await FILES.run(context.outputs.local, found)
     except NotShown as error:
         raise Problem(404, str(error), f"See {PREFIX}/jobs/{job.id}.") from None
     headers = {"Cache-Control": _kept(job, found, v), "Content-Security-Policy": "sandbox; default-src 'none'"}
     kind = "attachment" if found.media_type == ATTACHMENT else "inline"
     return FileAnswer(
-        found.path,
+        path,
         media_type=found.media_type,
         filename=found.path.name,
         content_disposition_type=kind,
