@@ -9,18 +9,6 @@ SELECT {columns} FROM {table} {after} ORDER BY {key} LIMIT :most;
 -- name: insert_row
 INSERT INTO {table} ({columns}) VALUES ({values});
 
--- name: about_all
-SELECT key, value FROM about;
-
--- name: clear_about
-DELETE FROM about;
-
--- name: clear_counts
-DELETE FROM job_counts;
-
--- name: set_about
-INSERT INTO about (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
-
 -- name: sequences
 SELECT name, seq FROM sqlite_sequence;
 
@@ -29,6 +17,3 @@ DELETE FROM sqlite_sequence WHERE name = :name;
 
 -- name: set_sequence
 INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :seq);
-
--- name: moved_from
-SELECT value FROM about WHERE key = 'moved_from';
