@@ -279,12 +279,9 @@ async def expect_result(store: OperationRunner, leased: Leased, shown: str) -> N
 
     Members of a batch that come from no file of their own have paths that E3 chose.
     """
-    if chooses_name(leased) and shown not in await store.run(ops.recorded_files, [shown]):
+    is_chosen = leased.file_path is not None and (leased.batch_id is None or leased.source is not None)
+    if is_chosen and shown not in await store.run(ops.recorded_files, [shown]):
         raise Unkeepable(f"{shown} is there already and is no result of E3: move it, or give the job another file_path")
-
-
-def chooses_name(leased: Leased) -> bool:
-    return leased.file_path is not None and (leased.batch_id is None or leased.source is not None)
 
 
 async def _finish(work: Coroutine[Any, Any, None] | asyncio.Future[None]) -> None:
