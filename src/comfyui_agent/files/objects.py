@@ -244,8 +244,10 @@ def _translated(location: Location, name: str = "") -> Iterator[None]:
         if name:
             raise FileNotFoundError(ENOENT, "it is not there", name) from None
         raise FilesAway(ENOENT, f"there is no bucket {location.url.split('/')[2]}: make it") from None
-    except InvalidPathError as error:
-        raise OSError(EINVAL, f"an object cannot have this name: {_reason(error)}") from None
+    except (InvalidPathError, ValueError):  # half a character, a name with dots or empty parts
+        if name:
+            raise FileNotFoundError(ENOENT, "no object can have this name", name) from None
+        raise OSError(EINVAL, "no object can have this name") from None
     except (AlreadyExistsError, PreconditionError):
         raise
     except BaseError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import signal
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.lab.fault_proxy import Delay, Fault, Refuse
 from support.agents import AgentWorkspace, renders, sized_picture, start_changed
 from support.breakage import told, wait_told
-from support.object_stores import KEY, SECRET, Bucket, Status
+from support.object_stores import KEY, SECRET, Bucket, CutUpload, Status
 from support.sampling import some
 from support.servers import ServerProcess
 from support.stores import in_the_shell
@@ -30,16 +29,6 @@ JOBS = 6
 def proxy(moto: Bucket) -> Iterator[ThreadedProxy]:
     with threaded_proxy(moto.endpoint) as proxy:
         yield proxy
-
-
-class CutUpload(Fault):
-    """Passes the first part of a request on, and resets both sides in the middle of its body."""
-
-    def __init__(self, proxy: ThreadedProxy) -> None:
-        self._proxy = proxy
-
-    async def request(self) -> None:
-        asyncio.get_running_loop().call_soon(self._proxy._proxy.cut_all, "PUT")
 
 
 def check_kept_once(workspace: AgentWorkspace, bucket: Bucket, count: int) -> None:
@@ -67,7 +56,7 @@ def test_results_wait_for_the_store_and_say_so(
         "5xx": Status("503 Service Unavailable"),
         "full": Status("507 Insufficient Storage"),
         "away": Refuse(),
-        "cut upload": proxy.call(lambda: CutUpload(proxy)),
+        "cut upload": CutUpload(proxy),
     }
     proxy.inject(faults[trouble], "job_", None)
     workspace.submit(JOBS)
