@@ -24,7 +24,7 @@ from comfyui_agent.domain.locations import Location
 from comfyui_agent.domain.processes import module_command
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
-from comfyui_agent.files.connect import open_files
+from comfyui_agent.files.connect import existing_files, open_files
 from comfyui_agent.files.port import Files
 from comfyui_agent.pictures.compose import Spec
 from comfyui_agent.pictures.grid import Cell, Grid, pages_of
@@ -96,7 +96,7 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
     for picture in _places(workspace, batch, jobs, options, mark):
         spec = await PLANNING.run(_spec, workspace, batch, jobs, options, picture, copies)
         shown = [workspace.shown(path) for path in spec.paths]
-        existing = await OBJECTS.run(_existing, files, shown)
+        existing = await OBJECTS.run(existing_files, files, shown)
         output = workspace.shown(picture) if options.output else ""
         trouble = await store.run(ops.claim_grid_files, batch.id, shown, existing, output)
         if not trouble:
@@ -117,10 +117,6 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
     strays = await store.run(ops.keep_grid_files, batch.id, shown, output)
     await store.run(ops.with_unowned, strays, lambda name: _remove(workspace.results, name))
     return spec
-
-
-def _existing(files: Files, names: Sequence[str]) -> list[str]:
-    return [name for name in names if files.exists(name)]
 
 
 def _remove(results: Location, name: str) -> None:
