@@ -51,7 +51,14 @@ def change(what: str) -> None:
     elif verb == "term":
         leave_as_a_job_ends(int(argument))
     else:
-        meet(signal.SIGKILL if verb == "die" else signal.SIGSTOP, *MOMENTS[argument])
+        moments = {**MOMENTS, "uploaded": (_object_files(), "publish", "after")} if argument == "uploaded" else MOMENTS
+        meet(signal.SIGKILL if verb == "die" else signal.SIGSTOP, *moments[argument])
+
+
+def _object_files() -> type:
+    from comfyui_agent.files.objects import ObjectFiles  # for those who need the library
+
+    return ObjectFiles
 
 
 def meet(signal_number: int, owner: type, what: Any, when: str) -> None:
@@ -79,7 +86,7 @@ def meet(signal_number: int, owner: type, what: Any, when: str) -> None:
         strike()
         return result
 
-    setattr(owner, name, called if owner is Folder else awaited)
+    setattr(owner, name, awaited if owner is Store else called)
 
 
 def tune_in_seconds() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -23,6 +24,7 @@ from comfyui_agent.domain.locations import Location
 from comfyui_agent.lab.fault_proxy import Fault
 from support.children import keep
 from support.servers import free_port
+from support.threaded_proxy import ThreadedProxy
 
 STORES = ("moto", "rclone")
 BUCKET = "e3-tests"
@@ -154,3 +156,13 @@ class Status(Fault):
     async def answer(self, chunk: bytes, passed: int) -> AsyncIterator[bytes]:  # noqa: ARG002
         if passed == 0:
             yield self._answer
+
+
+class CutUpload(Fault):
+    """Passes the first part of a request on, and resets both sides in the middle of its body."""
+
+    def __init__(self, proxy: ThreadedProxy) -> None:
+        self._proxy = proxy
+
+    async def request(self) -> None:
+        asyncio.get_running_loop().call_soon(self._proxy.cut_all, "PUT")

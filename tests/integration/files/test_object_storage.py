@@ -170,6 +170,20 @@ def test_results_on_a_share_and_a_regenerated_page(sim: ServerProcess, tmp_path:
     assert sorted(path.name for path in share.rglob("*.png")) == ["fox.png", "page_001.png"]
 
 
+def test_an_object_of_somebody_is_not_replaced_by_a_result(sim: ServerProcess, tmp_path: Path, moto: Bucket) -> None:
+    workspace = workspace_for(tmp_path / "ws", sim, moto.settings())
+    moto.put("pictures/mine.png", b"mine")
+    moto.put("jobs/finished/image/fox.png", b"an older fox")
+    drop(workspace, "fox.yaml")
+    drop(workspace, "chosen.yaml", job_text(5, outputs={"file_path": "pictures/mine.png"}))
+    ended = run_e3("run", "--until-idle", "-C", str(workspace.root), **workspace.environment)
+    assert ended.returncode == 1
+    objects = moto.objects()
+    assert objects.pop("jobs/finished/image/fox.png").startswith(b"\x89PNG")
+    assert objects == {"pictures/mine.png": b"mine", "jobs/finished/image/fox.kept-1.png": b"an older fox"}
+    assert "is there already and is no result of E3" in (workspace.job("chosen.yaml").error_trace or "")
+
+
 def test_a_burst_keeps_its_results_on_this_machine(sim: ServerProcess, tmp_path: Path, moto: Bucket) -> None:
     workspace = workspace_for(tmp_path / "ws", sim, moto.settings())
     prompts = workspace.root / "prompts"
