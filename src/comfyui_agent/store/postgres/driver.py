@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -20,6 +21,8 @@ from comfyui_agent.store.postgres.session import PostgresSession
 from comfyui_agent.store.postgres.writing import PostgresWriting
 from comfyui_agent.store.records import Compacted
 from comfyui_agent.store.writer import Writer
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -43,14 +46,17 @@ class PostgresDriver:
     def open(cls, url: str, *, give_up: Callable[[], bool] = lambda: False) -> PostgresDriver:
         """Open a database and bring it to the newest version. One that does not answer is waited for, for a while."""
         place, writer = Place(url), Writer(give_up)
-        began = time.monotonic()
+        began, has_said = time.monotonic(), False
         while True:
             try:
                 database = place.connect()
                 break
-            except DatabaseAway:
+            except DatabaseAway as error:
                 if give_up() or time.monotonic() - began > OPEN_PATIENCE:
                     raise
+                if not has_said:
+                    has_said = True
+                    log.warning("%s; trying again for %.0f s", error, OPEN_PATIENCE)
                 time.sleep(PAUSE)
         try:
             migrator.migrate(database, place.name)
