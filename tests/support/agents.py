@@ -52,6 +52,11 @@ class AgentWorkspace:
         return self.root / "database" / "comfyui_agent.db"
 
     @property
+    def place(self) -> str | Path:
+        """Where its memory is: a file, unless its environment says otherwise."""
+        return self.environment.get("E3_DATABASE__URL") or self.database
+
+    @property
     def log(self) -> Path:
         return self.root / "agents.log"
 
@@ -98,7 +103,7 @@ class AgentWorkspace:
         """Ask the memory something, from this process."""
 
         async def ask() -> T:
-            store = open_store(self.database)
+            store = open_store(self.place)
             try:
                 return await work(store)
             finally:
