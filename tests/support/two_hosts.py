@@ -23,7 +23,7 @@ from comfyui_agent.domain.jobs import Attempt, Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import operations as ops
 from support import postgres
-from support.agents import AgentWorkspace, leave, wait_until
+from support.agents import DATABASE_URL, AgentWorkspace, leave, wait_until
 from support.hosts import DATABASE, OBJECTS, Host, Network
 from support.object_stores import Bucket, ObjectServer
 from support.postgres import PostgresServer
@@ -127,7 +127,7 @@ def site(network: Network, folder: Path, *, all_servers: bool = True, render: st
         machine.workspace.servers = urls if all_servers else [each.url for each in machine.simulators]
         machine.workspace.environment |= {
             **bucket.settings(),
-            "E3_DATABASE__URL": database.url,
+            DATABASE_URL: database.url,
             "E3_LEASE_SECONDS": str(LEASE),
             "E3_COMFYUI__FAILOVER_SECONDS": "4",
         }
