@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import time
 from collections.abc import Callable
@@ -13,10 +12,10 @@ from typing import Any, TypeVar
 import psycopg
 
 from comfyui_agent.pools import Pool
-from comfyui_agent.store.errors import DatabaseAway, StoreClosed
+from comfyui_agent.store.errors import DatabaseAway, StoreClosed, UnfinishedCopy
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.postgres import migrator
-from comfyui_agent.store.postgres.connection import Place
+from comfyui_agent.store.postgres.connection import SNAPSHOT, Place, identity_of
 from comfyui_agent.store.postgres.session import PostgresSession
 from comfyui_agent.store.postgres.writing import PostgresWriting
 from comfyui_agent.store.records import Compacted
@@ -28,7 +27,6 @@ T = TypeVar("T")
 
 OPEN_PATIENCE, READ_PATIENCE = 10.0, 10.0
 PAUSE = 0.2
-SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class PostgresDriver:
@@ -60,9 +58,9 @@ class PostgresDriver:
                 time.sleep(PAUSE)
         try:
             migrator.migrate(database, place.name)
-            row = database.execute(
-                "SELECT value || ' ' || current_database() FROM about WHERE key = 'identity'"
-            ).fetchone()
+            identity = identity_of(database)
+            if identity is None:
+                raise UnfinishedCopy(place.name)
             writing = PostgresWriting(place, database, writer.is_patient)
         except psycopg.Error as error:
             database.close()
@@ -71,7 +69,7 @@ class PostgresDriver:
             database.close()
             raise
         writer.start(writing)
-        return cls(place, writer, hashlib.sha256(str(row and row[0]).encode()).hexdigest()[:12])
+        return cls(place, writer, identity)
 
     @property
     def commits(self) -> int:
