@@ -8,6 +8,7 @@ turns of the event loop before a job ends; `clock:FILE`, where FILE holds the se
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import signal
 import sys
@@ -86,7 +87,7 @@ def meet(signal_number: int, owner: type, what: Any, when: str) -> None:
         strike()
         return result
 
-    setattr(owner, name, awaited if owner is Store else called)
+    setattr(owner, name, awaited if inspect.iscoroutinefunction(original) else called)
 
 
 def tune_in_seconds() -> None:

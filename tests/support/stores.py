@@ -161,10 +161,7 @@ class PostgresDatabase:
         return store
 
     def by_hand(self, sql: str) -> Rows:
-        return [
-            {key: time_text(each) if isinstance(each, datetime) else each for key, each in row.items()}
-            for row in postgres.execute(self.url, sql)
-        ]
+        return with_texts(postgres.execute(self.url, sql))
 
     def commits(self, store: Store) -> int:
         assert isinstance(store.driver, PostgresDriver)
@@ -188,6 +185,11 @@ END $$;
 DELETE FROM about WHERE key NOT IN ('identity', 'version', 'compatible', 'test_clock');
 INSERT INTO job_counts VALUES ('pending', 0), ('processing', 0), ('done', 0), ('failed', 0), ('attention', 0);
 """
+
+
+def with_texts(rows: Rows) -> Rows:
+    """Rows with times as SQLite writes them."""
+    return [{key: time_text(each) if isinstance(each, datetime) else each for key, each in row.items()} for row in rows]
 
 
 def _new_database() -> str:

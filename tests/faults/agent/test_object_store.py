@@ -13,7 +13,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.lab.fault_proxy import Delay, Fault, Refuse
 from support.agents import AgentWorkspace, renders, sized_picture, start_changed
 from support.breakage import told, wait_told
-from support.object_stores import KEY, SECRET, Bucket, CutUpload, Status
+from support.object_stores import KEY, SECRET, STORES, Bucket, CutUpload, Status
 from support.sampling import some
 from support.servers import ServerProcess
 from support.stores import in_the_shell
@@ -116,6 +116,7 @@ def test_what_two_dead_agents_left_is_removed(start_server: Start, make_workspac
     check_kept_once(workspace, rclone, 1)
 
 
+@pytest.mark.parametrize("bucket", some(STORES[::-1], 2), indirect=True)
 def test_a_worker_that_lost_its_lease_leaves_nothing(start_server: Start, make_workspace: Make, bucket: Bucket) -> None:
     """It is stopped in the middle of its upload, which arrives after another agent has taken over and is done."""
     server = start_server()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -319,6 +320,13 @@ def test_a_store_that_is_away_is_no_mistake_of_the_settings(tmp_path: Path, monk
         monkeypatch.setenv(name, value)
     with pytest.raises(FilesAway, match="does not answer"):
         open_files(Location(tmp_path, "s3://bucket/x", tmp_path / "memory")).check()
+
+
+def test_the_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.delitem(sys.modules, "comfyui_agent.files.objects", raising=False)
+    with pytest.raises(BadLocation, match=r"needs the package obstore: pip install 'e3-comfyui-agent\[objects\]'"):
+        open_files(Location(tmp_path, "s3://bucket/y", tmp_path / "memory"))
 
 
 def test_a_folder_that_is_not_mounted_is_said(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from PIL import Image
 from comfyui_agent.domain.states import JobStatus
 from support.agents import AgentWorkspace
 from support.children import keep
-from support.object_stores import Bucket
+from support.object_stores import STORES, Bucket
 from support.pictures import png
+from support.sampling import some
 from support.servers import ServerProcess, simulator
 from support.web import served
 from support.workspaces import call_e3, drop, job_text, new_workspace, run_e3
@@ -86,6 +87,7 @@ def test_jobs_a_sweep_with_its_grid_and_a_book(bucket: Bucket, sim: ServerProces
     assert len(bucket.objects()) == len(objects)
 
 
+@pytest.mark.parametrize("bucket", some(STORES, 2), indirect=True)
 def test_the_page_serves_thumbnails_grids_and_parts_of_objects(
     bucket: Bucket, sim: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +119,7 @@ async def look_at_page(workspace: AgentWorkspace, batch: str, stored: bytes) -> 
         assert (await page.get(f"/batches/{batch}")).status == 200
 
 
+@pytest.mark.parametrize("bucket", some(STORES, 2), indirect=True)
 def test_a_result_can_be_an_input_and_inputs_travel_to_another_workspace(
     bucket: Bucket, sim: ServerProcess, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ NETWORK: dict[str, str | int | None] = {
     "application_name": "e3",
 }
 """A connection that is cut is noticed within about ten seconds. Options in the URL win."""
+SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 PREPARED_AFTER, MOST_PREPARED = 3, 600
 MENDED_BY_RECONNECTING = (
     errors.ReadOnlySqlTransaction,
@@ -91,6 +93,15 @@ class Place:
                 return DatabaseUnusable(f"{self.name} is no address of a PostgreSQL database: {reason}")
             case _:
                 return DatabaseUnusable(f"the database {self.name} does not work: {reason}")
+
+
+def identity_of(database: psycopg.Connection[Any]) -> str | None:
+    """The name of a database: of what it remembers, and of where it was before. None: it is an unfinished copy."""
+    row = database.execute(
+        """SELECT concat_ws(' ', token.value, current_database(), moved.value) FROM about AS token
+        LEFT JOIN about AS moved ON moved.key = 'moved_from' WHERE token.key = 'identity'"""
+    ).fetchone()
+    return hashlib.sha256(row[0].encode()).hexdigest()[:12] if row else None
 
 
 def _without_secrets(text: str) -> str:

@@ -41,7 +41,7 @@ def migrate(database: psycopg.Connection[Any], name: str) -> tuple[int, int]:
                         "INSERT INTO about VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
                         [key, str(value)],
                     )
-    _keep_event_ids_rising(database)
+    keep_event_ids_rising(database)
     return before, max(before, NEWEST)
 
 
@@ -63,10 +63,14 @@ def refuse_strangers(database: psycopg.Connection[Any], name: str) -> None:
             )
 
 
-def _keep_event_ids_rising(database: psycopg.Connection[Any]) -> None:
-    """After a restore into a younger cluster, transactions have lower numbers than those in the ids of events."""
+def keep_event_ids_rising(database: psycopg.Connection[Any], last: int = 0) -> None:
+    """After a copy or restore into a younger cluster, transactions have lower numbers than those in ids of events.
+
+    `last`: an id that was given, though its event may be gone.
+    """
     database.execute(
         """UPDATE event_clock SET shift = shift + ahead.by + 1 FROM (
-            SELECT (max(id) >> 22) - (e3_event_id(pg_current_xact_id()) >> 22) AS by FROM events) AS ahead
-        WHERE ahead.by > 0"""
+            SELECT (greatest(max(id), %s) >> 22) - (e3_event_id(pg_current_xact_id()) >> 22) AS by FROM events) AS ahead
+        WHERE ahead.by > 0""",
+        [last],
     )

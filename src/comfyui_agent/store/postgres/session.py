@@ -21,12 +21,12 @@ NUL, REPLACEMENT = "\0", "\ufffd"
 ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 
-def _in_the_words_of_psycopg(query: str) -> str:
+def in_the_words_of_psycopg(query: str) -> str:
     return VALUE.sub(r"%(\1)s", query.replace("%", "%%"))
 
 
 QUERIES = {
-    name: _in_the_words_of_psycopg(text)
+    name: in_the_words_of_psycopg(text)
     for name, text in load_queries(SHARED_QUERIES, Path(__file__).parent / "queries").items()
 }
 

@@ -60,7 +60,9 @@ true
 true
 
 -- part: oldest_kept(count)
-SELECT max(id) - {count} FROM events
+-- Ids that came from PostgreSQL have gaps between them.
+SELECT CASE WHEN EXISTS (SELECT 1 FROM about WHERE key = 'moved_from')
+    THEN (SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET {count}) ELSE max(id) - {count} END FROM events
 
 -- part: has_no_younger
 true
