@@ -227,6 +227,7 @@ class Collector:
         except asyncio.CancelledError:
             if haul.files.is_remote:
                 self._late.append((publishing, haul.published))
+                publishing.add_done_callback(_ignore)
             raise
         except FileExistsError as error:  # since a moment ago
             await self._keep_aside(haul, str(error.filename))
@@ -305,6 +306,12 @@ async def expect_result(store: OperationRunner, leased: Leased, shown: str) -> N
     is_chosen = leased.file_path is not None and (leased.batch_id is None or leased.source is not None)
     if is_chosen and shown not in await store.run(ops.recorded_files, [shown]):
         raise Unkeepable(f"{shown} is there already and is no result of E3: move it, or give the job another file_path")
+
+
+def _ignore(late: asyncio.Future[None]) -> None:
+    """Look at an error that nobody waits for: the job is another's."""
+    if not late.cancelled():
+        late.exception()
 
 
 async def _finish(work: Coroutine[Any, Any, None] | asyncio.Future[None]) -> None:
