@@ -13,7 +13,7 @@ from support.agents import server_queue, wait_until
 from support.hosts import DATABASE, OBJECTS, Network
 from support.two_hosts import Chaos, Site, check_site, site
 
-SEED = int(os.environ.get("E3_TEST_SEED", "20261118"))
+SEED = int(os.environ.get("PYTEST_SEED", "20261118"))
 SHORT = pytest.param(60, 7, id="short", marks=pytest.mark.timeout(300))
 
 LONG = pytest.param(2000, 150, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(3000)])
