@@ -9,10 +9,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -236,6 +238,31 @@ def server_queue(url: str) -> ServerQueue:
         queue = json.load(answer)
     running, pending = (sorted(queue[key], key=lambda item: item[0]) for key in ("queue_running", "queue_pending"))
     return ServerQueue(tuple(item[1] for item in running), tuple(item[1] for item in pending))
+
+
+class Watcher:
+    """Looks at a server's queue all the time; the most prompts ever seen there."""
+
+    def __init__(self, url: str, pause: float = 0.005) -> None:
+        self._url, self._pause = url, pause
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self.most = 0
+        self.looks = 0
+
+    def __enter__(self) -> Watcher:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(20)
+
+    def _look(self) -> None:
+        while not self._over.wait(self._pause):
+            with contextlib.suppress(OSError, HTTPException, ValueError):  # the server is away
+                self.most = max(self.most, len(server_queue(self._url).all))
+                self.looks += 1
 
 
 def start_changed(workspace: AgentWorkspace, change: str, *flags: str, **environment: str) -> subprocess.Popen[bytes]:

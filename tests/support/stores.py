@@ -285,6 +285,18 @@ async def take_over(store: Store, worker: str = "second-agent", prompt_id: str |
     return leased
 
 
+async def removed(store: Store, paths: list[str], *, can_be: bool = True) -> list[str]:
+    """Those of these files that are nobody's. They can be removed, or not now."""
+    asked: list[str] = []
+
+    def remove(path: str) -> bool:
+        asked.append(path)
+        return can_be
+
+    await store.run(ops.with_unowned, paths, remove)
+    return asked
+
+
 async def register(store: Store, *workers: str, host: str = HOST) -> None:
     """Make workers count as alive. Their lock files are not there, so `bury_dead` of their host removes them."""
     for worker in workers:

@@ -23,14 +23,16 @@ from comfyui_agent.domain.jobs import Attempt, Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import operations as ops
 from support import postgres
-from support.agents import DATABASE_URL, AgentWorkspace, leave, wait_until
+from support.agents import DATABASE_URL, AgentWorkspace, Watcher, leave, start_changed
 from support.hosts import DATABASE, OBJECTS, Host, Network
 from support.object_stores import Bucket, ObjectServer
 from support.postgres import PostgresServer
 from support.servers import ServerProcess, simulator
 from support.workspaces import run_e3
 
-LEASE = 3.0
+LEASE = 2.0
+CLOCKS = (-150, 150)
+"""By how many seconds the clocks of the hosts are wrong."""
 LOST = ("server_lost", "interrupted")
 """How a run may end that another one follows: its server was killed, or cannot be reached."""
 
@@ -42,11 +44,18 @@ class Machine:
     host: Host
     workspace: AgentWorkspace
     simulators: list[ServerProcess]
+    clock_is_off_by: int
+    """In seconds."""
     agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def start_agent(self, *flags: str) -> subprocess.Popen[bytes]:
+    def start_agent(self) -> subprocess.Popen[bytes]:
+        """One more agent. Its clock is that of its host."""
+        clock = self.workspace.root / "clock"
+        if not clock.exists():
+            clock.parent.mkdir(parents=True, exist_ok=True)
+            clock.write_text(str(self.clock_is_off_by))
         with self.host.entered():
-            return self.workspace.start(*flags)
+            return start_changed(self.workspace, f"clock:{clock}")
 
     def restart_agent(self, number: int) -> None:
         self.workspace.kill(self.agents[number])
@@ -95,12 +104,6 @@ class Site:
     def rows(self, sql: str) -> list[dict[str, Any]]:
         return postgres.execute(self.database.url, sql)
 
-    def wait_done(self, at_least: int, timeout: float) -> None:
-        try:
-            wait_until(lambda: self.done() >= at_least, f"{at_least} done", timeout)
-        except AssertionError as error:
-            raise AssertionError(f"{error}: {self.workspace.counts()}\n{self.tails()}") from None
-
     def settle(self, timeout: float = 120) -> None:
         """The agents leave; then one on each host finds nothing left to do."""
         for machine in self.machines:
@@ -110,6 +113,12 @@ class Site:
         for machine in self.machines:
             with machine.host.entered():
                 assert machine.workspace.finish(timeout=timeout) == 0, machine.workspace.tail()
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[list[Watcher]]:
+        """Meanwhile somebody looks at the queues of all servers that can be reached."""
+        with contextlib.ExitStack() as stack:
+            yield [stack.enter_context(Watcher(server.url, 0.05)) for server in self.simulators]
 
     def tails(self) -> str:
         return "\n".join(f"{each.host.name}:\n{each.workspace.tail()}" for each in self.machines)
@@ -121,7 +130,9 @@ def site(network: Network, folder: Path, *, all_servers: bool = True, render: st
     database = PostgresServer(Path(tempfile.mkdtemp(prefix="e3-postgres-")), address=DATABASE).start()
     objects = ObjectServer("rclone", folder, OBJECTS).start()
     bucket = Bucket("rclone", objects.endpoint)
-    machines = [_machine(host, folder / host.name, render) for host in network.hosts]
+    machines = [
+        _machine(host, folder / host.name, render, off) for host, off in zip(network.hosts, CLOCKS, strict=True)
+    ]
     urls = [each.url for machine in machines for each in machine.simulators]
     for machine in machines:
         machine.workspace.servers = urls if all_servers else [each.url for each in machine.simulators]
@@ -143,7 +154,7 @@ def site(network: Network, folder: Path, *, all_servers: bool = True, render: st
         shutil.rmtree(database.folder, ignore_errors=True)
 
 
-def _machine(host: Host, folder: Path, render: str) -> Machine:
+def _machine(host: Host, folder: Path, render: str, clock_is_off_by: int) -> Machine:
     simulators = []
     for number in range(2):
         server = simulator(
@@ -152,7 +163,7 @@ def _machine(host: Host, folder: Path, render: str) -> Machine:
         server.url = f"http://{host.address}:{8188 + number}"
         with host.entered():
             simulators.append(server.start())
-    return Machine(host, AgentWorkspace(folder / "workspace", []), simulators)
+    return Machine(host, AgentWorkspace(folder / "workspace", []), simulators, clock_is_off_by)
 
 
 class Chaos:
@@ -161,13 +172,16 @@ class Chaos:
     def __init__(self, site: Site, seed: int) -> None:
         self._site = site
         self._chance = random.Random(seed)
+        self._kinds: list[str] = []
         self._due: list[tuple[float, str, Callable[[], object]]] = []
         self._broken: set[str] = set()
         self.done: Counter[str] = Counter()
 
-    def strike(self, kind: str = "") -> None:
-        """Break one more thing, unless it is broken already."""
-        kind = kind or self._chance.choice(list(self._faults()))
+    def strike(self) -> None:
+        """Break one more thing, unless it is broken already. Each kind has its turn before one comes again."""
+        if not self._kinds:
+            self._kinds = self._chance.sample(list(self._faults()), len(self._faults()))
+        kind = self._kinds.pop()
         machine = self._chance.randrange(len(self._site.machines))
         number = self._chance.randrange(2)
         seconds = self._chance.uniform(0, 1.5)

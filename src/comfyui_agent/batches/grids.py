@@ -119,9 +119,12 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
     return spec
 
 
-def _remove(results: Location, name: str) -> None:
-    with contextlib.suppress(OSError):
+def _remove(results: Location, name: str) -> bool:
+    try:
         open_files(results, name).remove(name)
+    except OSError:
+        return False
+    return True
 
 
 async def _copies(workspace: Workspace, jobs: Sequence[Job]) -> dict[str, Path]:

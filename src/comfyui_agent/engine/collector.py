@@ -227,6 +227,7 @@ class Collector:
         except asyncio.CancelledError:
             if haul.files.is_remote:
                 self._late.append((publishing, haul.published))
+                publishing.add_done_callback(_ignore)
             raise
         except FileExistsError as error:  # since a moment ago
             await self._keep_aside(haul, str(error.filename))
@@ -264,18 +265,37 @@ class Collector:
             await self._finished.put_away(leased.lease.job_id, source or leased.source, leased.digest, leased.job_type)
 
     async def remove(self, paths: Sequence[str]) -> None:
-        """Remove files of ours that nothing refers to any more, and what was uploaded too late."""
-        late = [name for publishing, names in self._late if publishing.done() for name in names]
-        self._late = [each for each in self._late if not each[0].done()]
-        if paths or late:
-            await self.store.run(ops.with_unowned, [*paths, *late], self._unlink)
+        """Remove files of ours that nothing refers to any more, and what was uploaded too late.
 
-    def _unlink(self, path: str) -> None:
+        What cannot be removed now, or was left by an agent that died, is on record: a later round removes it.
+        """
+        late = [each for each in self._late if each[0].done()]
+        strays = [*paths, *(name for _, names in late for name in names), *await self.store.run(ops.list_strays)]
+        if strays and await self._answers(strays[0]):
+            self._late = [each for each in self._late if each not in late]
+            await self.store.run(ops.with_unowned, list(dict.fromkeys(strays)), self._unlink)
+
+    async def _answers(self, path: str) -> bool:
+        """Whether files can be removed now. A store that is away is not waited for in a transaction."""
+        files = open_files(self.workspace.results, path)
+        try:
+            if files.is_remote:
+                await OBJECTS.run(files.exists, path)
+        except OSError as error:
+            log.warning("%s could not be removed yet: %s", path, error.strerror)
+            return False
+        return True
+
+    def _unlink(self, path: str) -> bool:
         try:
             files = open_files(self.workspace.results, path)
             files.remove(path if files.is_remote else str(self.workspace.entry(path)))
-        except (OSError, ValueError) as error:
-            log.warning("%s could not be removed: %s", path, error)
+        except ValueError as error:
+            log.warning("%s cannot be removed: %s", path, error)
+        except OSError as error:
+            log.warning("%s could not be removed yet: %s", path, error)
+            return False
+        return True
 
 
 async def expect_result(store: OperationRunner, leased: Leased, shown: str) -> None:
@@ -286,6 +306,12 @@ async def expect_result(store: OperationRunner, leased: Leased, shown: str) -> N
     is_chosen = leased.file_path is not None and (leased.batch_id is None or leased.source is not None)
     if is_chosen and shown not in await store.run(ops.recorded_files, [shown]):
         raise Unkeepable(f"{shown} is there already and is no result of E3: move it, or give the job another file_path")
+
+
+def _ignore(late: asyncio.Future[None]) -> None:
+    """Look at an error that nobody waits for: the job is another's."""
+    if not late.cancelled():
+        late.exception()
 
 
 async def _finish(work: Coroutine[Any, Any, None] | asyncio.Future[None]) -> None:

@@ -103,6 +103,19 @@ def test_what_a_dead_agent_uploaded_is_adopted(
     assert renders([server.folder]) == 1
 
 
+def test_what_two_dead_agents_left_is_removed(start_server: Start, make_workspace: Make, rclone: Bucket) -> None:
+    """The second one dies between `done` and removing what the first had uploaded under another name."""
+    server = start_server()
+    workspace = make_workspace(server.url, **rclone.settings())
+    workspace.submit(1)
+    for moment, objects in (("named", 1), ("done", 2)):
+        agent = start_changed(workspace, f"die:{moment}")
+        assert agent.wait(30) == -signal.SIGKILL, workspace.tail()
+        assert len(rclone.objects()) == objects
+    assert workspace.finish() == 0, workspace.tail()
+    check_kept_once(workspace, rclone, 1)
+
+
 @pytest.mark.parametrize("bucket", some(STORES[::-1], 2), indirect=True)
 def test_a_worker_that_lost_its_lease_leaves_nothing(start_server: Start, make_workspace: Make, bucket: Bucket) -> None:
     """It is stopped in the middle of its upload, which arrives after another agent has taken over and is done."""
