@@ -60,6 +60,13 @@ FOR UPDATE OF {table}
 -- part: try_lock(name)
 pg_try_advisory_xact_lock(hashtextextended({name}, 0))
 
+-- part: alone(name)
+-- Waits for all transactions that are `beside` others under this name.
+pg_advisory_xact_lock(hashtextextended({name}, 0))
+
+-- part: beside(name)
+FROM pg_advisory_xact_lock_shared(hashtextextended({name}, 0))
+
 -- part: is_settled
 -- No open transaction can still add an event before this one.
 events.id < e3_event_id(pg_snapshot_xmin(pg_current_snapshot()))
