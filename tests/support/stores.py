@@ -255,7 +255,7 @@ class PostgresDatabase:
         assert isinstance(session, PostgresSession)
 
         def rows() -> int:
-            found = session.connection.execute(
+            found = session.database.execute(
                 "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables"
             ).fetchone()
             return int(found[0]) if found else 0

@@ -48,8 +48,8 @@ MENDED_BY_RECONNECTING = (
     errors.TooManyConnections,
 )
 MENDED_BY_REPEATING = (errors.DeadlockDetected, errors.SerializationFailure)
-WRONG_CREDENTIALS = re.compile(
-    r"password|authentication|no pg_hba|does not exist|not permitted|certificate", re.IGNORECASE
+WRONG_ADDRESS = re.compile(
+    r"password|authentication|no pg_hba|does not exist|not permitted|certificate|invalid \w+ value", re.IGNORECASE
 )
 
 
@@ -93,7 +93,7 @@ class Place:
                 return DatabaseUnusable(f"the database {self.name} may not be used: {reason}")
             case errors.DiskFull() | errors.OutOfMemory():
                 return DatabaseFull(f"no room for the database {self.name}: {reason}")
-            case psycopg.OperationalError() if error.sqlstate is None and WRONG_CREDENTIALS.search(str(error)):
+            case psycopg.OperationalError() if error.sqlstate is None and WRONG_ADDRESS.search(str(error)):
                 return DatabaseUnusable(f"the database {self.name} cannot be opened: {reason}")
             case psycopg.OperationalError() | errors.ReadOnlySqlTransaction() | errors.QueryCanceled():
                 return DatabaseAway(f"the database {self.name} does not answer: {reason}")

@@ -17,12 +17,15 @@ LOCK = 0x45334341
 
 
 def version_of(database: psycopg.Connection[Any]) -> int:
-    """The version of a database, 0 if it is empty."""
+    """The version of a database, 0 if it is empty or of another program."""
     row = database.execute("SELECT to_regclass('about') IS NOT NULL AND to_regclass('jobs') IS NOT NULL").fetchone()
     if row is None or not row[0]:
         return 0
-    found = database.execute("SELECT value FROM about WHERE key = 'version'").fetchone()
-    return int(found[0]) if found else 0
+    try:
+        found = database.execute("SELECT value FROM about WHERE key = 'version'").fetchone()
+    except (psycopg.errors.UndefinedColumn, psycopg.DataError):
+        return 0
+    return int(found[0]) if found and str(found[0]).isdigit() else 0
 
 
 def migrate(database: psycopg.Connection[Any], name: str) -> tuple[int, int]:

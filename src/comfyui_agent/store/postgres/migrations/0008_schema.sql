@@ -5,8 +5,8 @@
 CREATE FUNCTION e3_now() RETURNS timestamptz LANGUAGE sql STABLE
 AS $$ SELECT date_trunc('milliseconds', statement_timestamp()) $$;
 
--- A moment that everyone can read: not infinity, and not before our time.
-CREATE DOMAIN e3_time AS timestamptz CHECK (VALUE >= '0001-01-02 00:00Z' AND VALUE < '9999-12-31 00:00Z');
+-- A moment to the millisecond that everyone can read: not infinity, and not before our time.
+CREATE DOMAIN e3_time AS timestamptz(3) CHECK (VALUE >= '0001-01-02 00:00Z' AND VALUE < '9999-12-31 00:00Z');
 
 -- JSON in a text that people may have written. NULL if it is none.
 CREATE FUNCTION e3_json(value text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
@@ -156,15 +156,20 @@ CREATE INDEX idx_batches_filling ON batches (id) WHERE status = 'pending';
 CREATE INDEX idx_batches_grid ON batches (id)
     WHERE wants_grid = 1 AND status = 'complete' AND grid_generation < generation;
 
--- Ids of events rise in the order of commits, as readers see them: the transaction first, then a number. `shift` keeps them
--- rising where the database was restored into a younger cluster. Readers stop before the oldest open transaction.
+-- Ids of events: the newest transaction that has ended, or this one, whichever is later, then a number. An event comes after
+-- all that its transaction could see, and readers, who stop before the oldest open transaction, miss none. `shift` keeps ids
+-- rising where the database was restored into a younger cluster.
 CREATE SEQUENCE e3_event_numbers;
 CREATE TABLE event_clock (shift bigint NOT NULL);
 INSERT INTO event_clock VALUES (0);
 CREATE FUNCTION e3_event_id(transaction xid8) RETURNS bigint LANGUAGE sql STABLE
 AS $$ SELECT (transaction::text::bigint + shift) << 22 FROM event_clock $$;
+CREATE FUNCTION e3_next_event_id() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT greatest(e3_event_id(pg_current_xact_id()), e3_event_id(pg_snapshot_xmax(pg_current_snapshot())) - 4194304)
+        + nextval('e3_event_numbers') % 4194304
+$$;
 CREATE TABLE events (
-    id bigint PRIMARY KEY DEFAULT e3_event_id(pg_current_xact_id()) + nextval('e3_event_numbers') % 4194304,
+    id bigint PRIMARY KEY DEFAULT e3_next_event_id(),
     at e3_time NOT NULL,
     event text COLLATE "C" NOT NULL,
     job_id bigint,
