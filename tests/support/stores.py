@@ -25,10 +25,13 @@ from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import migrate_store
 from comfyui_agent.store.operation import Operation
+from comfyui_agent.store.port import Session
 from comfyui_agent.store.postgres.driver import PostgresDriver
+from comfyui_agent.store.postgres.session import PostgresSession
 from comfyui_agent.store.records import Leased, OpenAttempt, Window
 from comfyui_agent.store.rows import time_text
 from comfyui_agent.store.sqlite.driver import SqliteDriver
+from comfyui_agent.store.sqlite.session import SqliteSession
 from comfyui_agent.store.store import Store
 from support import postgres
 
@@ -38,8 +41,10 @@ SERVER = "http://gpu:8188"
 WORKER = "first-agent"
 HOST = "this-host"
 LEASE_SECONDS = 30.0
-TABLES = ("jobs", "attempts", "files", "events", "templates", "job_counts")
+TABLES = ("jobs", "attempts", "files", "events", "templates")
+COUNTS = "SELECT status, CAST(sum(jobs) AS integer) AS jobs FROM job_counts GROUP BY status ORDER BY status"
 
+STEPS = 10
 UNIX_EPOCH_MS = 210_866_760_000_000
 """The first of January 1970 in milliseconds of the Julian day."""
 
@@ -73,8 +78,27 @@ class Database(Protocol):
 
     def open(self) -> Store: ...
 
+    @property
+    def place(self) -> str:
+        """As `open_store` takes it."""
+
     def by_hand(self, sql: str) -> Rows:
-        """What a user gets who types this beside the running agents."""
+        """What a user gets who types this beside the running agents. AssertionError if the database refuses it."""
+
+    def refuse(self, table: str, event: str, when: str = "true") -> None:
+        """Have the database refuse changes of a table, for rows where `when` is true of NEW. It says: on purpose."""
+
+    def allow(self, table: str) -> None:
+        """Take that back."""
+
+    def empty(self) -> None:
+        """Remove all jobs by hand. Their ids begin anew."""
+
+    def work(self, session: Session) -> Callable[[], int]:
+        """Counts from now on how much the database does for a session, in a unit that is the same on every computer."""
+
+    def tidy(self) -> None:
+        """Do now what the database does now and then."""
 
     def commits(self, store: Store) -> int: ...
 
@@ -109,6 +133,10 @@ class SqliteDatabase:
         self.clock = SqliteClock()
         self._opened: list[Store] = []
 
+    @property
+    def place(self) -> str:
+        return str(self.path)
+
     def open(self) -> Store:
         store = Store(SqliteDriver.open(self.path, vfs=self.clock.name))
         self._opened.append(store)
@@ -116,6 +144,38 @@ class SqliteDatabase:
 
     def by_hand(self, sql: str) -> Rows:
         return in_the_shell(self.path, sql)
+
+    def refuse(self, table: str, event: str, when: str = "true") -> None:
+        self.by_hand(
+            f"CREATE TRIGGER refused_{table} BEFORE {event} ON {table} WHEN {when} "
+            "BEGIN SELECT raise(ABORT, 'on purpose'); END"
+        )
+
+    def allow(self, table: str) -> None:
+        self.by_hand(f"DROP TRIGGER refused_{table}")
+
+    def empty(self) -> None:
+        self.by_hand("DELETE FROM jobs; DELETE FROM sqlite_sequence")
+
+    def tidy(self) -> None:
+        """Nothing: it does all at once."""
+
+    def work(self, session: Session) -> Callable[[], int]:
+        """Counts steps of its machine."""
+        assert isinstance(session, SqliteSession)
+        steps = 0
+
+        def count() -> bool:
+            nonlocal steps
+            steps += STEPS
+            return False
+
+        def counted() -> int:
+            session.database.set_progress_handler(None)
+            return steps
+
+        session.database.set_progress_handler(count, STEPS)
+        return counted
 
     def commits(self, store: Store) -> int:
         assert isinstance(store.driver, SqliteDriver)
@@ -153,7 +213,12 @@ class PostgresDatabase:
         self.url = _FREE.pop() if _FREE else _new_database()
         self.clock = PostgresClock(self.url)
         self.clock.advance(0)
+        self._is_clean = True
         self._opened: list[Store] = []
+
+    @property
+    def place(self) -> str:
+        return self.url
 
     def open(self) -> Store:
         store = Store(PostgresDriver.open(self.url))
@@ -161,7 +226,42 @@ class PostgresDatabase:
         return store
 
     def by_hand(self, sql: str) -> Rows:
-        return with_texts(postgres.execute(self.url, sql))
+        try:
+            rows = postgres.execute(self.url, sql)
+        except psycopg.Error as error:
+            raise AssertionError(f"{error} after {sql}") from error
+        return with_texts(rows)
+
+    def refuse(self, table: str, event: str, when: str = "true") -> None:
+        self._is_clean = False
+        self.by_hand(
+            f"CREATE FUNCTION refused_{table}() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE 'on purpose' USING ERRCODE = 'integrity_constraint_violation'; END $$;"
+            f"CREATE TRIGGER refused_{table} BEFORE {event} ON {table} FOR EACH ROW WHEN ({when}) "
+            f"EXECUTE FUNCTION refused_{table}()"
+        )
+
+    def allow(self, table: str) -> None:
+        self.by_hand(f"DROP TRIGGER refused_{table} ON {table}")
+
+    def empty(self) -> None:
+        self.by_hand("DELETE FROM jobs; ALTER SEQUENCE jobs_id_seq RESTART")
+
+    def tidy(self) -> None:
+        self.by_hand("SELECT e3_fold(); ANALYZE")
+
+    def work(self, session: Session) -> Callable[[], int]:
+        """Counts rows that are read, times ten: about as many as SQLite needs steps."""
+        assert isinstance(session, PostgresSession)
+
+        def rows() -> int:
+            found = session.connection.execute(
+                "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables"
+            ).fetchone()
+            return int(found[0]) if found else 0
+
+        before = rows()
+        return lambda: 10 * (rows() - before)
 
     def commits(self, store: Store) -> int:
         assert isinstance(store.driver, PostgresDriver)
@@ -172,7 +272,8 @@ class PostgresDatabase:
             await store.close()
         with contextlib.suppress(psycopg.Error):  # a test may have changed its tables
             postgres.execute(self.url, EMPTY)
-            _FREE.append(self.url)
+            if self._is_clean:
+                _FREE.append(self.url)
 
 
 _FREE: list[str] = []
@@ -223,7 +324,8 @@ def _rows_in(printed: str) -> Rows:
 
 def everything(database: Database) -> dict[str, Rows]:
     """All that the database holds, to see that nothing was changed."""
-    return {table: database.by_hand(f"SELECT * FROM {table}") for table in TABLES}
+    tables = {table: database.by_hand(f"SELECT * FROM {table} ORDER BY 1") for table in TABLES}
+    return tables | {"job_counts": database.by_hand(COUNTS)}
 
 
 def real_counts(database: Database) -> dict[str, int]:

@@ -145,7 +145,7 @@ def copy_tables(source: Tables, target: Tables, told: Callable[[str, int], None]
 def _begin(source: Tables, target: Tables) -> dict[str, Any]:
     """The note of the target: how far it is. CopyRefused if it is neither empty nor a copy of this source."""
     if COPYING in source.about():
-        raise CopyRefused("what is to be copied is itself a copy that was broken off: finish that one first")
+        raise CopyRefused("what is to be copied is itself an unfinished copy: finish that one first")
     note: dict[str, Any] = {"from": source.identity, "table": next(iter(TABLES)), "after": None}
     if found := target.about().get(COPYING):
         note = json.loads(found)

@@ -73,7 +73,7 @@ def lease_jobs(
     whose server was lost is taken from it.
     """
     session.run("end_backoffs", longest=longest_backoff)
-    if not session.value("lock_server", server=window.server):
+    if not session.value("take_lock", name=f"server {window.server}"):  # the window of a server is one for all agents
         return []
     load = session.one("load_of_server", server=window.server, batch_id=window.batch_id)
     assert load is not None

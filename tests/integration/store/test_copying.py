@@ -247,7 +247,7 @@ async def identities(place: str) -> tuple[str, Sequence[str]]:
 
 
 @between(EITHER_TARGET)
-def test_a_copy_that_broke_off_goes_on(full: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_broke_off_goes_on(full: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "ROWS_AT_ONCE", 2)
     steps = list[str]()
 
@@ -264,6 +264,8 @@ def test_a_copy_that_broke_off_goes_on(full: str, target: str, monkeypatch: pyte
             copy(full, target, kill)
         with pytest.raises(DatabaseUnusable, match="unfinished copy"):
             open_store(target)
+        with pytest.raises(CopyRefused, match="itself an unfinished copy"):
+            copy(target, tmp_path / "other.db")
     again: list[str] = []
     found = copy(full, target, lambda what, _: again.append(what))
     assert "copied templates" not in again

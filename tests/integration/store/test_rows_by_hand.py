@@ -12,6 +12,7 @@ from comfyui_agent.store.store import Store
 from support.stores import Database, broken, lease, lease_one, open_attempt, removed, submit_and_lease, submit_one
 
 
+@pytest.mark.sqlite_only
 async def test_two_names_in_another_encoding_stay_two_names(store: Store, database: Database) -> None:
     for number, byte in enumerate(("e9", "e8"), start=1):
         await submit_one(store, f"{number}.yaml")
@@ -34,6 +35,7 @@ async def test_a_job_in_backoff_whose_time_was_taken_away_runs_now(store: Store,
     assert (await lease_one(store)).config_name == "knight.yaml"
 
 
+@pytest.mark.sqlite_only
 async def test_a_row_that_was_replaced_by_hand_leaves_nothing_to_wait_for(store: Store, database: Database) -> None:
     await submit_one(store)
     assert not await store.run(ops.is_queue_idle)
@@ -63,6 +65,7 @@ async def test_only_a_file_that_is_nobodys_is_given_away(store: Store) -> None:
     assert await removed(store, ["jobs/k.png", "jobs/other.png"]) == ["jobs/other.png"]
 
 
+@pytest.mark.sqlite_only
 async def test_counts_without_an_end_keep_no_list_from_being_read(store: Store, database: Database) -> None:
     await submit_one(store)
     database.by_hand("UPDATE jobs SET run_count = 9e999, strikes = -9e999")
@@ -70,6 +73,7 @@ async def test_counts_without_an_end_keep_no_list_from_being_read(store: Store, 
     assert (job.run_count, job.strikes) == (0, 0)
 
 
+@pytest.mark.sqlite_only
 @pytest.mark.parametrize(
     "written",
     [

@@ -19,6 +19,7 @@ from comfyui_agent.store.postgres.connection import SNAPSHOT, Place, identity_of
 from comfyui_agent.store.postgres.session import PostgresSession
 from comfyui_agent.store.postgres.writing import PostgresWriting
 from comfyui_agent.store.records import Compacted
+from comfyui_agent.store.retention import remove_unused_templates
 from comfyui_agent.store.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -153,7 +154,8 @@ def compact_database(url: str) -> Compacted:
     def compact(database: psycopg.Connection[Any], _: str) -> Compacted:
         session = PostgresSession(database)
         before = session.value("size_of_database")
-        templates = session.run("remove_unused_templates")
+        with database.transaction():
+            templates = remove_unused_templates(session)
         database.execute("SET statement_timeout = 0; SET lock_timeout = 0")
         database.execute("VACUUM (FULL) templates")
         database.execute("VACUUM (ANALYZE)")

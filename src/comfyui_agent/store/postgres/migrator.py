@@ -47,9 +47,9 @@ def migrate(database: psycopg.Connection[Any], name: str) -> tuple[int, int]:
 
 def refuse_strangers(database: psycopg.Connection[Any], name: str) -> None:
     """Raise unless this database is ours, or may become so."""
-    version = version_of(database)
+    row = database.execute("SELECT to_regclass('jobs') IS NOT NULL OR to_regclass('about') IS NOT NULL").fetchone()
+    version = version_of(database)  # looked for second: another process may make the tables at this moment
     if version == 0:
-        row = database.execute("SELECT to_regclass('jobs') IS NOT NULL OR to_regclass('about') IS NOT NULL").fetchone()
         if row is not None and row[0]:
             raise DatabaseUnusable(
                 f"{name} has tables jobs or about of another program: name another database, or a schema of its own "

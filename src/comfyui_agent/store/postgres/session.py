@@ -41,6 +41,7 @@ class PostgresSession(Session):
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         connection.adapters.register_loader("numeric", NumberLoader)
+        self.connection = connection
         self._cursor = connection.cursor(row_factory=dict_row)
 
     def rows(self, query: str, **values: Any) -> list[Row]:

@@ -75,6 +75,7 @@ def copy_rows(source: Tables, unnamed: Path, progress: Progress) -> int:
         raise DatabaseUnusable(NOT_WHOLE.format(unnamed, f"{', '.join(wrong)} differ"))
     with our_words(unnamed), closing(apsw.Connection(str(unnamed))) as written:
         _make_one_file(written, unnamed)
+    progress(1.0)
     return sum(each.rows for each in found)
 
 

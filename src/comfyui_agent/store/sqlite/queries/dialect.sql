@@ -56,6 +56,12 @@ real
 -- part: try_lock(name)
 true
 
+-- part: alone(name)
+true
+
+-- part: beside(name)
+WHERE true
+
 -- part: is_settled
 true
 
