@@ -211,7 +211,8 @@ def _import_everything() -> None:
 
     for name in Commands.summaries:
         importlib.import_module(f"comfyui_agent.cli.{Commands.modules.get(name, name)}")
-    for module in ("sim.simulator", "engine.composition", "engine.intake.monitor", "web.page_server", "store.connect"):
+    parts = ("sim.simulator", "engine.composition", "engine.intake.monitor", "web.page_server", "store.connect")
+    for module in (*parts, "store.postgres.driver"):
         importlib.import_module(f"comfyui_agent.{module}")
     gc.freeze()
 

@@ -125,7 +125,7 @@ class Site:
 
 
 @contextlib.contextmanager
-def site(network: Network, folder: Path, *, all_servers: bool = True, render: str = "0.1") -> Iterator[Site]:
+def site(network: Network, folder: Path, *, all_servers: bool = True, render: str = "0.12") -> Iterator[Site]:
     """Two simulators on each host. Agents know all four, or only those of their own host."""
     database = PostgresServer(Path(tempfile.mkdtemp(prefix="e3-postgres-")), address=DATABASE).start()
     objects = ObjectServer("rclone", folder, OBJECTS).start()

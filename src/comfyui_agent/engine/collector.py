@@ -282,7 +282,7 @@ class Collector:
             if files.is_remote:
                 await OBJECTS.run(files.exists, path)
         except OSError as error:
-            log.warning("%s could not be removed yet: %s", path, error.strerror)
+            log.info("%s could not be removed yet: %s", path, error.strerror)
             return False
         return True
 
