@@ -192,6 +192,7 @@ class Agent:
         while True:
             await self.signals.change.wait()
             self.signals.change.clear()
+            self.dispatcher.front.forget()
             self.signals.work.set()
             await self._look_at_servers()
             await self._attempt("looking at what changed", self.leases.check)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from comfyui_agent.clock import Clock
@@ -16,6 +16,7 @@ from comfyui_agent.fleet.routing import Routing, ServerRoute
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.leases import QueueFront
 from comfyui_agent.store.operation import OperationRunner
 from comfyui_agent.store.records import Window
 
@@ -45,6 +46,7 @@ class Dispatcher:
     policy: RetryPolicy
     only: str | None = None
     """Nothing but the jobs of this batch."""
+    front: QueueFront = field(default_factory=QueueFront)
 
     async def hand_out(self) -> None:
         """Servers with room, least busy first. Idle ones get one job each before any gets its second."""
@@ -86,6 +88,7 @@ class Dispatcher:
             ids,
             self.runs.leases.seconds,
             route=ServerRoute(self.routing, server, is_part=self.only is not None),
+            front=self.front,
             longest_backoff=self.policy.longest_backoff,
         ):
             await self.runs.start(leased, asked_at)

@@ -166,8 +166,7 @@ class Writer:
                     self._connection.roll_back()
                     self.changes += self._transact(calls, are_apart=True, error=error)
                 self.commits += 1
-                if any(call.wakes for call in calls):
-                    self._connection.wake_others()
+                has_woken = any(call.wakes for call in calls)
                 break
             except Exception as error:  # noqa: BLE001 - whatever it was, each caller is told
                 self._connection.roll_back()
@@ -176,8 +175,11 @@ class Writer:
                 failure = self._connection.translate(error)
                 for call in calls:
                     call.error, call.result = call.error or failure, None
+                has_woken = False
                 break
         self._tell(calls)
+        if has_woken:
+            self._connection.wake_others()
 
     def _transact(self, calls: list[Call], *, are_apart: bool = False, error: Exception | None = None) -> bool:
         """Run all calls in one transaction. Returns whether they changed anything."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Callable
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -29,8 +31,7 @@ QUERIES = {
     name: _in_the_words_of_psycopg(text)
     for name, text in load_queries(SHARED_QUERIES, Path(__file__).parent / "queries").items()
 }
-
-
+WRITING = frozenset(name for name, text in QUERIES.items() if re.search(r"\b(INSERT|UPDATE|DELETE)\b", text))
 KEY_TYPES = {"start_time": datetime, "end_time": datetime, "created_at": datetime, "config_name": str} | dict.fromkeys(
     ("priority", "batch_index"), int
 )
@@ -41,17 +42,77 @@ class PostgresSession(Session):
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         connection.adapters.register_loader("numeric", NumberLoader)
-        self._cursor = connection.cursor(row_factory=dict_row)
+        self._connection = connection
+        self._together = contextlib.ExitStack()
+        self._pipeline: psycopg.Pipeline | None = None
+        self._is_behind = self._has_written = False
+        self._transaction: str | None = None
+
+    def begin(self, statement: bytes, *, together: bool = True) -> None:
+        """Begin a transaction. Together, what can wait is sent with the next query that is waited for."""
+        self._is_behind = self._has_written = False
+        self._transaction = None
+        self._pipeline = self._together.enter_context(self._connection.pipeline()) if together else None
+        self._connection.execute(statement)
+
+    def end(self, statement: bytes) -> None:
+        """End the transaction. What was sent and has failed is raised here."""
+        self._connection.execute(statement)
+        self.leave()
+
+    def leave(self) -> None:
+        """Wait for all that was sent."""
+        self._pipeline = None
+        self._together.close()
+
+    @property
+    def transaction(self) -> str | None:
+        """The transaction's number, if it has changed anything."""
+        if self._has_written and self._transaction is None:
+            self._is_behind = True
+            self._catch_up()
+        return self._transaction
+
+    def _catch_up(self) -> None:
+        """Wait for all results. The number of the transaction comes along as soon as there is one."""
+        if self._is_behind:
+            number = None
+            if self._has_written and self._transaction is None:
+                number = self._connection.execute("SELECT pg_current_xact_id_if_assigned()::text")
+            if self._pipeline is not None:
+                self._pipeline.sync()
+            self._is_behind = False
+            if number is not None:
+                self._transaction = (number.fetchone() or [None])[0]
+
+    def _send(self, query: str, values: dict[str, Any]) -> psycopg.Cursor[Any]:
+        self._is_behind = True
+        self._has_written = self._has_written or query in WRITING
+        cursor = self._connection.cursor(row_factory=dict_row)
+        return cursor.execute(QUERIES[query], _bound(values))
 
     def rows(self, query: str, **values: Any) -> list[Row]:
-        self._cursor.execute(QUERIES[query], _bound(values))
-        return list(self._cursor.fetchall())
+        return self.ask(query, **values)()
+
+    def ask(self, query: str, **values: Any) -> Callable[[], list[Row]]:
+        cursor = self._send(query, values)
+
+        def rows() -> list[Row]:
+            self._catch_up()
+            return list(cursor.fetchall())
+
+        return rows
+
+    def send(self, query: str, **values: Any) -> None:
+        self._send(query, values)
 
     def can_compare(self, column: str | None, key: object) -> bool:
         return key is None or type(key) is KEY_TYPES.get(column or "", type(key))
 
     def run(self, query: str, **values: Any) -> int:
-        return self._cursor.execute(QUERIES[query], _bound(values)).rowcount
+        cursor = self._send(query, values)
+        self._catch_up()
+        return cursor.rowcount
 
 
 class NumberLoader(Loader):

@@ -24,7 +24,14 @@ log = logging.getLogger(__name__)
 CHANNEL = "e3_changes"
 TELL_SECONDS = 0.05
 """Other processes are told at most this often: a notification locks the whole database at its commit."""
+TELL = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
+"""Nothing is lost with a notification, so its commit does not wait for the disk."""
 POLL_SECONDS = 1.0
+PLANS = b"""
+    SET plan_cache_mode = force_generic_plan;
+    SET enable_seqscan = off; SET enable_sort = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+"""
+"""What is written is found by indexes. A plan is made once, and those of empty tables must be good for full ones."""
 FIRST_PAUSE, LONGEST_PAUSE, SAY_AWAY_AFTER = 0.1, 3.0, 5.0
 MOST_REPEATS = 20
 LOST_COMMITS = (
@@ -49,17 +56,16 @@ class PostgresWriting(WriterConnection):
         self._use(database)
         self._seen = self._newest()
 
-    def begin(self, error: Exception | None = None) -> None:  # noqa: ARG002 - nothing is mended here
+    def begin(self, error: Exception | None = None) -> None:
         if self.database.closed or self.database.broken:
             self._reconnect()
-        self.database.execute("BEGIN")
+        self.session.begin(b"BEGIN", together=error is None)  # one by one, it is seen which call fails
 
     def commit(self) -> bool:
         """Commit. If the connection breaks meanwhile, the database is asked whether it has committed."""
-        row = self.database.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()
-        transaction = row[0] if row else None
+        transaction = self.session.transaction
         try:
-            self.database.execute("COMMIT")
+            self.session.end(b"COMMIT")
         except psycopg.OperationalError:
             if transaction is None or not (self.database.closed or self.database.broken):
                 raise
@@ -73,6 +79,8 @@ class PostgresWriting(WriterConnection):
         return transaction is not None
 
     def roll_back(self) -> None:
+        with contextlib.suppress(psycopg.Error):
+            self.session.leave()
         with contextlib.suppress(psycopg.Error):
             if not self.database.closed and self.database.info.transaction_status != TransactionStatus.IDLE:
                 self.database.execute("ROLLBACK")
@@ -99,7 +107,8 @@ class PostgresWriting(WriterConnection):
     def wake_others(self) -> None:
         now = time.monotonic()
         self._tell_at = self._tell_at or max(now, self._told_at + TELL_SECONDS)
-        self._tell(now)
+        with contextlib.suppress(psycopg.Error):  # it is told after the next look
+            self._tell(now)
 
     def has_news(self) -> bool:
         try:
@@ -127,14 +136,15 @@ class PostgresWriting(WriterConnection):
             self.database.close()
 
     def _use(self, database: psycopg.Connection[Any]) -> None:
+        database.execute(PLANS)
         database.execute(f"LISTEN {CHANNEL}".encode())
         self.database = database
         self.session = PostgresSession(database)
 
     def _tell(self, now: float) -> None:
         if self._tell_at is not None and now >= self._tell_at:
+            self.database.execute(TELL, [CHANNEL, self._token])
             self._tell_at, self._told_at = None, now
-            self.database.execute("SELECT pg_notify(%s, %s)", [CHANNEL, self._token])
 
     def _newest(self) -> tuple[Any, ...] | None:
         """Grows with every event and every change of a job, also by hand."""
