@@ -49,8 +49,8 @@ class WriterConnection(Protocol):
     def wake_others(self) -> None:
         """Tell other processes soon that there is something to do."""
 
-    def has_news(self) -> bool:
-        """Whether another process has committed since the last look."""
+    def has_news(self) -> bool | None:
+        """Whether another process has committed since the last look. None: this one did, and perhaps others."""
 
     def close(self) -> None: ...
 
@@ -223,8 +223,9 @@ class Writer:
         if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
-        if self._connection.has_news():
-            self.changes += 1
+        has_news = self._connection.has_news()
+        self.changes += has_news is not False
+        if has_news:
             for loop, call in self._listeners:
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(call)

@@ -27,6 +27,11 @@ TELL_SECONDS = 0.05
 TELL = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
 """Nothing is lost with a notification, so its commit does not wait for the disk."""
 POLL_SECONDS = 1.0
+POLL = """
+    SELECT last_value, (SELECT last_value FROM e3_changes), pg_snapshot_xmin(now_open)::text::bigint,
+        pg_snapshot_xmax(now_open)::text::bigint
+    FROM e3_event_numbers, pg_current_snapshot() AS now_open
+"""
 PLANS = b"""
     SET plan_cache_mode = force_generic_plan;
     SET enable_seqscan = off; SET enable_sort = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
@@ -54,7 +59,10 @@ class PostgresWriting(WriterConnection):
         """Whether this process has changed something since it last looked: then it cannot tell whether others have."""
         self._repeats = 0
         self._use(database)
-        self._seen = self._newest()
+        self._seen: list[Any] = []
+        self._open_until: int | None = None
+        """What was changed by transactions up to this number may not have been committed at the last look."""
+        self._poll()
 
     def begin(self, error: Exception | None = None) -> None:
         if self.database.closed or self.database.broken:
@@ -110,19 +118,16 @@ class PostgresWriting(WriterConnection):
         with contextlib.suppress(psycopg.Error):  # it is told after the next look
             self._tell(now)
 
-    def has_news(self) -> bool:
+    def has_news(self) -> bool | None:
         try:
             self._tell(time.monotonic())
             told = [each for each in self.database.notifies(timeout=0) if each.payload != self._token]
             if told:
-                self._seen = self._newest()
                 return True
             if time.monotonic() - self._polled_at < POLL_SECONDS * random.uniform(0.9, 1.1):
                 return False
-            newest = self._newest()
-            is_news = newest != self._seen and not self._has_changed
-            self._seen, self._has_changed = newest, False
-            return is_news
+            has_own, self._has_changed = self._has_changed, False
+            return (None if has_own else True) if self._poll() else False
         except psycopg.Error:
             self.database.close()
             with contextlib.suppress(DatabaseAway, DatabaseUnusable):
@@ -146,12 +151,16 @@ class PostgresWriting(WriterConnection):
             self.database.execute(TELL, [CHANNEL, self._token])
             self._tell_at, self._told_at = None, now
 
-    def _newest(self) -> tuple[Any, ...] | None:
-        """Grows with every event and every change of a job, also by hand."""
+    def _poll(self) -> bool:
+        """Whether there are new events or changes of jobs, also by hand. Numbers are drawn before what they are for is
+        committed, so there may be until all transactions have ended that were open then."""
         self._polled_at = time.monotonic()
-        return self.database.execute(
-            "SELECT last_value, (SELECT last_value FROM e3_changes) FROM e3_event_numbers"
-        ).fetchone()
+        *numbers, oldest, newest = self.database.execute(POLL).fetchone() or (0, 0)
+        was_open, has_changed = self._open_until is not None, numbers != self._seen
+        if has_changed or (self._open_until is not None and self._open_until <= oldest):
+            self._open_until = newest if has_changed else None
+        self._seen = numbers
+        return has_changed or was_open
 
     def _is_broken(self, error: Exception) -> bool:
         return isinstance(error, MENDED_BY_RECONNECTING) or (
