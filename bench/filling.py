@@ -16,7 +16,7 @@ from comfyui_agent.domain.jobs import NewJob, Template
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import migrate_store, open_store
-from comfyui_agent.store.leases import Route
+from comfyui_agent.store.leases import QueueFront, Route
 from comfyui_agent.store.records import Window
 from comfyui_agent.store.sqlite.connection import connect
 from comfyui_agent.store.sqlite.session import QUERIES
@@ -109,27 +109,30 @@ def _fill_jobs(database: apsw.Connection, name: str, count: int, **facts: object
         database.execute(FILL_JOBS, {**every, **facts})
 
 
-async def lease_once(store: Store, route: Route | None = None) -> float:
+async def lease_once(store: Store, route: Route | None = None, front: QueueFront | None = None) -> float:
     """Milliseconds that one lease takes; the job is completed afterwards, so that each lease finds the same."""
     window = Window(SERVER, 2)
     prompt_ids = [mint_prompt_id()]
     started = time.perf_counter()
-    leased = await store.run(ops.lease_jobs, "bench", window, prompt_ids, 30.0, route=route)
+    leased = await store.run(ops.lease_jobs, "bench", window, prompt_ids, 30.0, route=route, front=front)
     milliseconds = (time.perf_counter() - started) * 1000
-    assert leased[0].config_name.startswith("pending"), leased
+    assert leased[0].needs == OURS, leased
     await store.run(ops.complete_job, leased[0].lease, [], 0.1)
     return milliseconds
 
 
-async def lease_pairs(stores: Sequence[Store], route: Route | None = None) -> Pairs:
+async def lease_pairs(
+    stores: Sequence[Store], route: Route | None = None, fronts: Sequence[QueueFront | None] = (None, None)
+) -> Pairs:
     """Milliseconds of a lease in two databases in turn; they are closed afterwards."""
     many, few = stores
+    front = dict(zip(stores, fronts, strict=True))
     found = Pairs()
     for pair in range(-1, PAIRS):
         taken: dict[Store, list[float]] = {many: [], few: []}
         for number in range(LEASES):
             for store in (many, few) if (pair + number) % 2 else (few, many):
-                taken[store].append(await lease_once(store, route))
+                taken[store].append(await lease_once(store, route, front[store]))
         if pair >= 0:
             found.add(statistics.median(taken[many]), statistics.median(taken[few]))
     for store in stores:

@@ -31,6 +31,7 @@ import forecasting
 import holding
 import looking
 import pausing
+import pg_queueing
 import pressing
 import queueing
 import routing
@@ -58,6 +59,7 @@ ALONE: dict[str, Bench] = {
     "attacking": attacking.measure,
     "batching": lambda: batching.measure_queueing() + batching.measure_grid(),
     "spending-fleet": spending.measure_fleet,
+    "postgres": pg_queueing.measure,
 }
 STEADY: dict[str, BenchOfServer] = {
     "driving": lambda name, url: asyncio.run(driving.measure(name, url, size(100, 8))),

@@ -24,6 +24,7 @@ from comfyui_agent.engine.retention import Retention
 from comfyui_agent.engine.run import Run
 from comfyui_agent.engine.runs import Runs, Signals
 from comfyui_agent.engine.server_states import ServerAlerts, ServerStates
+from comfyui_agent.engine.staleness import Staleness
 from comfyui_agent.engine.tuner import Tuner
 from comfyui_agent.engine.unowned_prompts import UnownedPrompts
 from comfyui_agent.events.bus import Bus
@@ -156,7 +157,8 @@ class Agent:
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         own = [self._recover(), self._check_changes(), self._dispatch(), self._show_live()]
         wait_for_grid = partial(self.clock.wait_for, self.grids.due, GRID_SECONDS)
-        own.append(self._repeat("making grids", self.grids.make_all, wait_for_grid))
+        due_grids = Staleness(self.store, self.clock)
+        own.append(self._repeat("making grids", self.grids.make_all, wait_for_grid, due_grids.is_stale))
         if self.supervisor is not None:
             own.append(self._repeat("looking at ComfyUI processes", self.supervisor.look, self.supervisor.pause))
         if self.tuner is not None:
@@ -181,8 +183,11 @@ class Agent:
             await self.dispatcher.wait()
 
     async def _recover(self) -> None:
+        leftovers = Staleness(self.store, self.clock)
         while True:
             await self.clock.sleep(RECOVERY_SECONDS)
+            if not leftovers.is_stale() and not self.recovery.has_unattended:
+                continue
             await self._look_at_leftovers()
             await self._look_at_servers()
             await self._attempt("looking at what was measured", self.lookup.refresh)
@@ -192,10 +197,12 @@ class Agent:
         while True:
             await self.signals.change.wait()
             self.signals.change.clear()
+            self.dispatcher.front.forget()
             self.signals.work.set()
             await self._look_at_servers()
             await self._attempt("looking at what changed", self.leases.check)
-            await self._look_at_leftovers()
+            if self.runs or self.recovery.has_unattended:  # else it can wait for the next round
+                await self._look_at_leftovers()
             await self.clock.sleep(CHECK_PAUSE)
 
     async def _look_at_leftovers(self) -> None:
@@ -222,10 +229,15 @@ class Agent:
             await self.clock.sleep(LIVE_SECONDS)
 
     async def _repeat(
-        self, what: str, work: Callable[[], Awaitable[object]], pause: Callable[[], Awaitable[object]]
+        self,
+        what: str,
+        work: Callable[[], Awaitable[object]],
+        pause: Callable[[], Awaitable[object]],
+        is_due: Callable[[], bool] = lambda: True,
     ) -> None:
         while True:
-            await self._attempt(what, work)
+            if is_due():
+                await self._attempt(what, work)
             await pause()
 
     async def _attempt(self, what: str, work: Callable[[], Awaitable[object]]) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from comfyui_agent.clock import Clock
@@ -12,12 +13,14 @@ from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.retry_policy import RetryPolicy
 from comfyui_agent.engine.needs_lookup import NeedsLookup
 from comfyui_agent.engine.runs import Runs, Signals
+from comfyui_agent.engine.staleness import Staleness
 from comfyui_agent.fleet.routing import Routing, ServerRoute
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.store.operation import OperationRunner
+from comfyui_agent.store.leases import QueueFront
 from comfyui_agent.store.records import Window
+from comfyui_agent.store.store import Store
 
 BUSY_SECONDS = 0.05
 
@@ -30,11 +33,11 @@ class ReadyServers(Protocol):
     def is_alternative_to(self, server: FleetServer) -> bool: ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class Dispatcher:
     """Leases jobs for servers with room, and starts their runs."""
 
-    store: OperationRunner
+    store: Store
     fleet: ReadyServers
     runs: Runs
     signals: Signals
@@ -45,31 +48,41 @@ class Dispatcher:
     policy: RetryPolicy
     only: str | None = None
     """Nothing but the jobs of this batch."""
+    front: QueueFront = field(default_factory=QueueFront)
+
+    def __post_init__(self) -> None:
+        self._queue = Staleness(self.store, self.clock)
 
     async def hand_out(self) -> None:
         """Servers with room, least busy first. Idle ones get one job each before any gets its second."""
+        self._queue.is_stale()
         ready = self.fleet.ready()
         idle = [server for server in ready if not server.at_work] if len(ready) > 1 else []
-        for server in idle:
-            await self._lease_for(server, 1)
-        for server in ready:
-            await self._lease_for(server, server.most_open)
+        unfed: set[str] = set()
+        for server, most in [*((each, 1) for each in idle), *((each, each.most_open) for each in ready)]:
+            if server.name not in unfed and not await self._lease_for(server, most):
+                unfed.add(server.name)
+                if len(unfed) == 1 and self.only is None and not await self.store.run(ops.is_work_waiting):
+                    break
         self.lookup.begin()
 
     async def wait(self) -> None:
-        """Until something changes, a job in backoff is due, or the poll interval is over."""
+        """Until something changes, or a job in backoff is due. Changes are looked for at every poll interval."""
         if await self.clock.wait_for(self.signals.work, BUSY_SECONDS):
             return
-        seconds = self.settings.poll_interval_ms / 1000
+        pause, until = self.settings.poll_interval_ms / 1000, math.inf
         with contextlib.suppress(StoreError):
             due = await self.store.run(ops.seconds_until_next)
-            seconds = min(seconds, due) if due is not None and due > 0 else seconds
-        await self.clock.wait_for(self.signals.work, seconds)
+            until = self.clock.now() + (due if due > 0 else pause) if due is not None else until
+        while not await self.clock.wait_for(self.signals.work, min(pause, until - self.clock.now())):
+            if self._queue.is_stale() or self.clock.now() >= until:
+                return
 
-    async def _lease_for(self, server: FleetServer, most: int) -> None:
+    async def _lease_for(self, server: FleetServer, most: int) -> bool:
+        """Returns whether it may get more: it got something, or was not asked."""
         room = min(most, server.room)
         if room <= 0 or not server.takes_work:
-            return
+            return True
         asked_at = self.clock.now()
         window = Window(
             server.name,
@@ -79,13 +92,16 @@ class Dispatcher:
             one_page=not self.settings.books.parallel_pages,
         )
         ids = [mint_prompt_id() for _ in range(room)]
-        for leased in await self.store.run(
+        found = await self.store.run(
             ops.lease_jobs,
             self.runs.leases.worker,
             window,
             ids,
             self.runs.leases.seconds,
             route=ServerRoute(self.routing, server, is_part=self.only is not None),
+            front=self.front,
             longest_backoff=self.policy.longest_backoff,
-        ):
+        )
+        for leased in found:
             await self.runs.start(leased, asked_at)
+        return bool(found)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.domain.events import Event
+from comfyui_agent.engine.staleness import Staleness
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
 from comfyui_agent.pools import RECORDING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.store.operation import OperationRunner
+from comfyui_agent.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ PRUNE_EVERY = 3_000
 class EventTail:
     """Reads the events of all processes in the order of their commits."""
 
-    store: OperationRunner
+    store: Store
     metrics: MetricsLog
     bus: Bus
     clock: Clock
@@ -41,9 +42,11 @@ class EventTail:
         return self._last_id
 
     async def follow(self) -> None:
+        events = Staleness(self.store, self.clock)
         for number in itertools.count():
             try:
-                await self.catch_up()
+                if events.is_stale():
+                    await self.catch_up()
                 if number % PRUNE_EVERY == 0:
                     while await self.store.run(ops.prune_events):
                         log.debug("old events were forgotten")

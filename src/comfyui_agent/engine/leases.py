@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 RENEWALS_PER_LEASE = 3
 MARGIN = 0.1
 RETRY_SECONDS = 0.5
+BEAT_SECONDS = 10.0
+"""How much later an agent without leases beats."""
 
 LeaseKey = tuple[JobId, int]
 
@@ -42,10 +44,13 @@ class Leases:
     worker: str
     seconds: float
     _held: dict[LeaseKey, HeldLease] = field(default_factory=dict, init=False)
+    _first: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when there is a lease to renew."""
 
     def add(self, lease: Lease, asked_at: float, lose: Callable[[str], None]) -> None:
         """A lease that was asked for at that time."""
         self._held[lease.job_id, lease.fence] = HeldLease(lose)
+        self._first.set()
         self.prove(lease, asked_at)
 
     def prove(self, lease: Lease, asked_at: float) -> float:
@@ -74,7 +79,10 @@ class Leases:
         try:
             while True:
                 try:
+                    if not self._held:
+                        self._first.clear()
                     await self._renew()
+                    await self.clock.wait_for(self._first, BEAT_SECONDS)
                     pause = self.seconds / RENEWALS_PER_LEASE
                 except DatabaseUnusable:
                     raise

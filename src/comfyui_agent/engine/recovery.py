@@ -98,6 +98,11 @@ class Recovery:
     tasks: BackgroundTasks = field(default_factory=lambda: BackgroundTasks("taking a prompt back"), init=False)
 
     @property
+    def has_unattended(self) -> bool:
+        """Whether there were runs at the last look that others, or nobody, care for."""
+        return bool(self._seen)
+
+    @property
     def awaits_first_answer(self) -> bool:
         """Whether a server that was lost with prompts has not been probed yet: it may still have them."""
         known = (self.fleet.servers.get(name) for name in self.lost_at)

@@ -23,7 +23,7 @@ def submit_jobs(session: Session, jobs: Sequence[NewJob], *, are_told: bool = Tr
     rows = session.rows("insert_jobs", jobs=[facts_of(job) for job in jobs])
     ids = {row["config_name"]: JobId(row["id"]) for row in rows}
     if are_told:
-        session.run("note_submitted", ids=sorted(ids.values()))
+        session.send("note_submitted", ids=sorted(ids.values()))
     return [ids.pop(job.config_name, None) for job in jobs]
 
 
@@ -50,9 +50,9 @@ def keep_workflows(session: Session, jobs: Iterable[NewJob | Pick]) -> None:
             found = needs_of_template(job.template, job.inputs)
             needs[found.key] = found
     for key, text in templates.items():
-        session.run("keep_template", hash=key, graph=text)
+        session.send("keep_template", hash=key, graph=text)
     for each in needs.values():
-        session.run("keep_needs", **each.as_row())
+        session.send("keep_needs", **each.as_row())
 
 
 @command

@@ -54,6 +54,8 @@ def list_jobs(
 
 
 list_attempts: Operation[[JobId], list[Attempt]] = listing(Attempt, "attempts_of_job", "job_id")
+is_work_waiting: Operation[[], bool] = figure(bool, "is_work_waiting")
+"""Whether there is a job that may run, for any server."""
 is_queue_idle: Operation[[], bool] = figure(bool, "is_idle")
 """Whether nothing is pending or processing. Looked up, since counts can be wrong after changes by hand."""
 open_jobs_of: Operation[[int, int], int] = figure(int, "open_jobs_of", "token_id", "most")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from comfyui_agent.domain.jobs import AttemptId, JobId
@@ -17,6 +18,7 @@ from comfyui_agent.store.records import Lease, Leased, Window
 from comfyui_agent.store.rows import record, text
 
 LONGEST_BACKOFF = 24 * 3600.0
+SLOW_SECONDS = 0.01
 BEFORE_ALL = -2e18
 """Comes before every priority. In the order of leases, NULL and whatever is below -1e18 count as -1e18."""
 
@@ -55,6 +57,34 @@ class Queue:
         return found
 
 
+@dataclass
+class QueueFront:
+    """The first waiting jobs of a priority, as they were found last. It is for databases where finding them is slow.
+
+    While someone reads a long time, PostgreSQL keeps the index entries of all jobs that were leased since, and they lie
+    in front of those that wait. The next lease begins where the last one found jobs. So a job that comes back waits
+    longer than its turn, for at most a hundred times as long as it takes to walk through all, and for ten seconds.
+    """
+
+    priority: Any = None
+    ids: Sequence[int] = ()
+    _until: float = field(default=0.0, init=False)
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.ids) and time.monotonic() < self._until
+
+    def note(self, priority: Any, ids: Sequence[int], seconds: float | None) -> None:
+        """`seconds`: how long it took to find them from the very beginning."""
+        self.priority, self.ids = priority, ids
+        if seconds is not None:
+            self._until = time.monotonic() + min(100 * seconds, 10.0) if seconds > SLOW_SECONDS else 0.0
+
+    def forget(self) -> None:
+        """Something was put into the queue: it may come first."""
+        self.ids = ()
+
+
 @transition
 def lease_jobs(
     session: Session,
@@ -64,6 +94,7 @@ def lease_jobs(
     seconds: float,
     *,
     route: Route | None = None,
+    front: QueueFront | None = None,
     longest_backoff: float = LONGEST_BACKOFF,
 ) -> list[Leased]:
     """Lease the next jobs for a server, as many as its window has room for and prompt ids are given.
@@ -72,102 +103,120 @@ def lease_jobs(
     its server. A server that people took out of work gets nothing. Members of a serial batch wait for their turn. A job
     whose server was lost is taken from it.
     """
-    session.run("end_backoffs", longest=longest_backoff)
-    if not session.value("take_lock", name=f"server {window.server}"):  # the window of a server is one for all agents
+    session.send("end_backoffs", longest=longest_backoff)
+    lock = session.ask("take_lock", name=f"server {window.server}")  # the window of a server is one for all agents
+    loads = session.ask("load_of_server", server=window.server, batch_id=window.batch_id)
+    front = front if front is not None and window.batch_id is None else QueueFront()
+    leasing = _Leasing(session, worker, window, route or ById(), seconds, front)
+    if not lock()[0]["is_locked"]:
         return []
-    load = session.one("load_of_server", server=window.server, batch_id=window.batch_id)
-    assert load is not None
+    load = loads()[0]
     # An agent for one batch gets at least one prompt in: others would fill the window before it looks.
     least = 1 if window.batch_id is not None and not load["own"] else 0
     ids = prompt_ids[: max(least, window.size - load["open"])]
     if not ids or load["suspects"] or load["is_out_of_work"]:
         return []
-    return _Leasing(session, worker, window, route or ById(), seconds, has_runs=load["open"] > 0).lease(ids)
+    leasing.has_runs, leasing.loaded = load["open"] > 0, text(load["model_set"])
+    return leasing.lease(ids)
 
 
 @dataclass
 class _Leasing:
-    """One lease: jobs are taken priority by priority, as the route chooses."""
+    """One lease: jobs are taken priority by priority, as the route chooses. The first are asked for at once."""
 
     session: Session
     worker: str
     window: Window
     route: Route
     seconds: float
-    has_runs: bool
+    front: QueueFront
+    has_runs: bool = False
+    loaded: str | None = None
+    """The model set that the server was given last."""
+
+    def __post_init__(self) -> None:
+        self._began, self._is_known = time.monotonic(), self.front.is_known
+        if self._is_known:
+            known = {"priority": self.front.priority, "ids": self.front.ids}
+            self._next = self.session.ask("heads_from", **vars(self.window), **known)
+        else:
+            self._next = self._ask_heads(BEFORE_ALL)
 
     def lease(self, ids: Sequence[PromptId]) -> list[Leased]:
-        leased: list[Leased] = []
+        taken: list[Callable[[], Leased]] = []
         queue = Queue(self.session, self.window.server)
         after: Any = BEFORE_ALL
-        while len(leased) < len(ids):
-            priority, waiting = self._heads(after)
-            if not waiting:
+        while True:
+            rows = self._next()
+            if not rows and self._is_known:
+                self._is_known, self._next = False, self._ask_heads(BEFORE_ALL)
+                continue
+            if not rows:
                 break
-            choice = self.route.choose(priority, waiting, self._loaded(), queue)
+            priority = rows[0]["priority"]
+            if after == BEFORE_ALL and not taken:
+                seconds = None if self._is_known else time.monotonic() - self._began
+                self.front.note(priority, [row["id"] for row in rows], seconds)
+            waiting = [Head(row["id"], row["needs"], overtaken_seconds=row["overtaken_seconds"]) for row in rows]
+            choice = self.route.choose(priority, waiting, self.loaded, queue)
             if choice is None:
                 after = priority
+                self._next = self._ask_heads(after)
                 continue
             if choice.oldest is not None:
-                self.session.run("note_overtaken", id=choice.oldest)
+                self.session.send("note_overtaken", id=choice.oldest)
             if isinstance(choice, Decline):
                 break
-            if not self._take_chosen(priority, choice, ids, leased):
+            first = min(head.job_id for head in waiting if head.needs == choice.needs)
+            if not self._take_chosen(priority, first, choice, ids, taken) or len(taken) == len(ids):
                 break
-        return leased
+            self._next = self._ask_heads(after)
+        return [leased() for leased in taken]
 
-    def _heads(self, after: Any) -> tuple[Any, list[Head]]:
-        """The next priority, and its first waiting job of each needs."""
+    def _ask_heads(self, after: Any) -> Callable[[], list[Row]]:
+        """The next priority's first waiting job of each needs."""
         query = "heads_of_queue" if self.window.batch_id is None else "heads_of_batch"
-        rows = self.session.rows(query, **vars(self.window), after=after)
-        return rows[0]["priority"] if rows else None, [
-            Head(row["id"], row["needs"], overtaken_seconds=row["overtaken_seconds"]) for row in rows
-        ]
-
-    def _loaded(self) -> str | None:
-        """The model set that the server was given last."""
-        row = self.session.one("server_set", server=self.window.server)
-        return text(row["model_set"]) if row else None
+        return self.session.ask(query, **vars(self.window), after=after)
 
     def _is_turn_taken(self, batch_id: str) -> bool:
         self.session.rows("lock_batch", id=batch_id)  # of two agents, the later one sees what the other has taken
         return self.session.one("turn_is_taken", batch_id=batch_id, server=self.window.server) is not None
 
-    def _take_chosen(self, priority: Any, choice: Choice, ids: Sequence[PromptId], leased: list[Leased]) -> bool:
+    def _take_chosen(
+        self, priority: Any, first: int, choice: Choice, ids: Sequence[PromptId], taken: list[Callable[[], Leased]]
+    ) -> bool:
         """Take what was chosen, as far as it is one after another. Returns whether there may be more."""
-        session, server, taken = self.session, self.window.server, 0
+        session, server, before = self.session, self.window.server, len(taken)
         query = "next_jobs" if self.window.batch_id is None else "next_jobs_of_batch"
-        wanted = {"priority": priority, "needs": choice.needs, "below": choice.below}
-        for row in session.rows(query, **vars(self.window), **wanted, most=len(ids) - len(leased)):
-            if row["strikes"] and (self.has_runs or leased):
+        wanted = {"priority": priority, "needs": choice.needs, "first": first, "below": choice.below}
+        for row in session.rows(query, **vars(self.window), **wanted, most=len(ids) - before):
+            if row["strikes"] and (self.has_runs or taken):
                 return False
             if row["is_serial"] and self._is_turn_taken(row["batch_id"]):
                 session.run("hold_for_turn", batch_id=row["batch_id"])
                 return True  # look again, without the other members of that batch
             if row["is_lost"] and session.value("leave_server", id=row["id"]):
                 session.run("strike_job", id=row["id"])  # executed there, it may have brought that server down
-            overtakes = choice.oldest is not None
-            is_load = (
-                not taken and session.run("note_set", server=server, model_set=choice.model_set, needs=choice.needs) > 0
-            )
-            if overtakes:
-                session.run("count_overtake", server=server, is_stay=not is_load)
-            leased.append(_take(session, row["id"], self.worker, server, ids[len(leased)], self.seconds, is_load))
-            taken += 1
+            is_load = self.loaded != choice.model_set
+            if is_load:
+                session.send("note_set", server=server, model_set=choice.model_set, needs=choice.needs)
+                self.loaded = choice.model_set
+            if choice.oldest is not None:
+                session.send("count_overtake", server=server, is_stay=not is_load)
+            taken.append(_take(session, row["id"], self.worker, server, ids[len(taken)], self.seconds, is_load))
             if row["strikes"]:
                 return False
-        return taken > 0
+        return len(taken) > before
 
 
 def _take(
     session: Session, job_id: int, worker: str, server: str, prompt_id: PromptId, seconds: float, is_load: bool
-) -> Leased:
+) -> Callable[[], Leased]:
     run = {"server": server, "prompt_id": prompt_id, "worker": worker}
-    job = session.one("take_job", id=job_id, seconds=seconds, **run)
-    assert job is not None
-    attempt_id = session.value("open_attempt", job_id=job_id, number=job["run_count"], is_load=is_load, **run)
-    session.run("note_started", job_id=job_id)
-    return leased_from(job, attempt_id)
+    jobs = session.ask("take_job", id=job_id, seconds=seconds, **run)
+    attempts = session.ask("open_attempt", job_id=job_id, is_load=is_load, **run)
+    session.send("note_started", job_id=job_id)
+    return lambda: leased_from(jobs()[0], attempts()[0]["id"])
 
 
 def leased_from(job: Row, attempt_id: int) -> Leased:

@@ -77,9 +77,9 @@ def complete_job(session: Session, lease: Lease, outputs: Sequence[str], duratio
     """Record the result of a job. Returns other files of the job that nothing refers to any more."""
     note_ending(session, Event(EventName.JOB_DONE, job_id=lease.job_id), duration=duration, is_timed=True)
     job = change_leased(session, "complete_job", lease, outputs=list(outputs), duration=duration)
-    session.run("end_attempt", **vars(lease), outcome=DONE, error=None)
+    session.send("end_attempt", **vars(lease), outcome=DONE, error=None)
     if duration is not None:
-        session.run("note_timing", attempt_id=lease.attempt_id, seconds=duration)
+        session.send("note_timing", attempt_id=lease.attempt_id, seconds=duration)
     return _disclaim(session, lease.job_id, set(outputs)) if job["has_strays"] else []
 
 

@@ -31,6 +31,15 @@ class Session(Protocol):
     def run(self, query: str, **values: Any) -> int:
         """Run a query. Returns how many rows it changed."""
 
+    def send(self, query: str, **values: Any) -> None:
+        """Run a query whose result nobody needs. It may wait for the next one, and fail with that or the commit."""
+        self.run(query, **values)
+
+    def ask(self, query: str, **values: Any) -> Callable[[], list[Row]]:
+        """Run a query whose rows are called for later. Several that are asked in a row are sent together."""
+        found = self.rows(query, **values)
+        return lambda: found
+
     def one(self, query: str, **values: Any) -> Row | None:
         """The first row, or None."""
         found = self.rows(query, **values)

@@ -54,8 +54,8 @@ class WriterConnection(Protocol):
     def wake_others(self) -> None:
         """Tell other processes soon that there is something to do. Raises nothing."""
 
-    def has_news(self) -> bool:
-        """Whether another process has committed since the last look."""
+    def has_news(self) -> bool | None:
+        """Whether another process has committed since the last look. None: this one did, and perhaps others."""
 
     def close(self) -> None: ...
 
@@ -179,8 +179,7 @@ class Writer:
                     self._connection.roll_back()
                     self.changes += self._transact(calls, are_apart=True, error=error)
                 self.commits += 1
-                if any(call.wakes for call in calls):
-                    self._connection.wake_others()
+                has_woken = any(call.wakes for call in calls)
                 break
             except Exception as error:  # noqa: BLE001 - whatever it was, each caller is told
                 self._connection.roll_back()
@@ -189,8 +188,11 @@ class Writer:
                 failure = self._connection.translate(error)
                 for call in calls:
                     call.error, call.result, call.is_blocked = call.error or failure, None, False
+                has_woken = False
                 break
         self._tell(self._without_blocked(calls))
+        if has_woken:
+            self._connection.wake_others()
 
     def _without_blocked(self, calls: list[Call]) -> list[Call]:
         """Keep calls that others keep from a row. Returns the rest."""
@@ -249,8 +251,9 @@ class Writer:
         if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
-        if self._connection.has_news():
-            self.changes += 1
+        has_news = self._connection.has_news()
+        self.changes += has_news is not False
+        if has_news:
             for loop, call in self._listeners:
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(call)

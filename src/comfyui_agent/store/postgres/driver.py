@@ -112,10 +112,12 @@ class PostgresDriver:
             self._reader = self.place.connect()
             self._reading = PostgresSession(self._reader)
         try:
-            self._reader.execute(SNAPSHOT)
+            self._reading.begin(SNAPSHOT)
             result = work(self._reading)
-            self._reader.execute(b"COMMIT")
+            self._reading.end((b"COMMIT", ()))
         except BaseException:
+            with contextlib.suppress(psycopg.Error):
+                self._reading.leave()
             with contextlib.suppress(psycopg.Error):
                 self._reader.execute(b"ROLLBACK")
             raise

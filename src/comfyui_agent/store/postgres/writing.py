@@ -24,7 +24,16 @@ log = logging.getLogger(__name__)
 CHANNEL = "e3_changes"
 TELL_SECONDS = 0.05
 """Other processes are told at most this often: a notification locks the whole database at its commit."""
+TELL = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
+"""Nothing is lost with a notification, so its commit does not wait for the disk."""
 POLL_SECONDS = 1.0
+POLL = """
+    SELECT last_value, (SELECT last_value FROM e3_changes), pg_snapshot_xmin(now_open)::text::bigint,
+        pg_snapshot_xmax(now_open)::text::bigint
+    FROM e3_event_numbers, pg_current_snapshot() AS now_open
+"""
+PLANS = b"SET plan_cache_mode = force_generic_plan; SET enable_sort = off"
+"""What is written is found by indexes. A plan is made once, and those of empty tables must be good for full ones."""
 FIRST_PAUSE, LONGEST_PAUSE, SAY_AWAY_AFTER = 0.1, 3.0, 5.0
 MOST_REPEATS = 20
 LOST_COMMITS = (
@@ -39,8 +48,6 @@ COMMITS = b"""
     INSERT INTO writers (token, commits) VALUES (%s, 0) ON CONFLICT (token) DO UPDATE SET at = excluded.at
     RETURNING commits"""
 """Waits for a transaction that is still being committed."""
-NEWS = b"SELECT last_value, (SELECT last_value FROM e3_changes) FROM e3_event_numbers"
-"""Grows with every event and every change of a job by hand, not with heartbeats."""
 
 
 class PostgresWriting(WriterConnection):
@@ -58,29 +65,33 @@ class PostgresWriting(WriterConnection):
         self._polled_at = time.monotonic()
         self._repeats = 0
         self._use(database)
-        self._seen = self._newest()
+        self._seen: list[Any] = []
+        self._open_until: int | None = None
+        """What was changed by transactions up to this number may not have been committed at the last look."""
+        self._poll()
 
-    def begin(self, error: Exception | None = None) -> None:  # noqa: ARG002 - nothing is mended here
+    def begin(self, error: Exception | None = None) -> None:
         if self.database.closed or self.database.broken:
             self._reconnect()
-        self.database.execute("BEGIN")
+        self.session.begin(b"BEGIN", together=error is None)  # one by one, it is seen which call fails
 
     def commit(self) -> bool:
         """Commit. If the connection breaks meanwhile, the database is asked whether it has committed."""
-        has_changed = self.database.execute(COUNT_COMMIT, [self._token, self._commits + 1]).rowcount > 0
+        count = [(COUNT_COMMIT, (self._token, self._commits + 1))] if self.session.has_written else []
         try:
-            self.database.execute("COMMIT")
+            has_changed = self.session.end(*count, (b"COMMIT", ()))[0] > 0 and bool(count)
         except psycopg.OperationalError:
-            if not has_changed or not (self.database.closed or self.database.broken):
+            if not count or not (self.database.closed or self.database.broken) or not self._has_arrived():
                 raise
-            if not self._has_arrived():
-                raise
+            has_changed = True
         self._commits += has_changed
         self._has_changed |= has_changed
         self._repeats = 0
         return has_changed
 
     def roll_back(self) -> None:
+        with contextlib.suppress(psycopg.Error):
+            self.session.leave()
         with contextlib.suppress(psycopg.Error):
             if not self.database.closed and self.database.info.transaction_status != TransactionStatus.IDLE:
                 self.database.execute("ROLLBACK")
@@ -113,19 +124,16 @@ class PostgresWriting(WriterConnection):
         with contextlib.suppress(psycopg.Error):  # they are told later, or look by themselves
             self._tell(now)
 
-    def has_news(self) -> bool:
+    def has_news(self) -> bool | None:
         try:
             self._tell(time.monotonic())
             told = [each for each in self.database.notifies(timeout=0) if each.payload != self._token]
             if told:
-                self._seen = self._newest()
                 return True
             if time.monotonic() - self._polled_at < POLL_SECONDS * self._dice.uniform(0.9, 1.1):
                 return False
-            seen, self._seen = self._seen, self._newest()
-            is_news = self._seen != seen and not self._has_changed
-            self._has_changed = False
-            return is_news
+            has_own, self._has_changed = self._has_changed, False
+            return (None if has_own else True) if self._poll() else False
         except psycopg.Error:
             with contextlib.suppress(DatabaseAway, DatabaseUnusable):
                 self._connect_again()
@@ -140,18 +148,26 @@ class PostgresWriting(WriterConnection):
         self.database.close()
 
     def _use(self, database: psycopg.Connection[Any]) -> None:
+        database.execute(PLANS)
         database.execute(f"LISTEN {CHANNEL}".encode())
         self.database = database
         self.session = PostgresSession(database)
 
     def _tell(self, now: float) -> None:
         if self._tell_at is not None and now >= self._tell_at:
-            self.database.execute("SELECT pg_notify(%s, %s)", [CHANNEL, self._token])
+            self.database.execute(TELL, [CHANNEL, self._token])
             self._tell_at, self._told_at = None, now
 
-    def _newest(self) -> tuple[Any, ...] | None:
+    def _poll(self) -> bool:
+        """Whether there are new events or changes of jobs, also by hand. Numbers are drawn before what they are for is
+        committed, so there may be until all transactions have ended that were open then."""
         self._polled_at = time.monotonic()
-        return self.database.execute(NEWS).fetchone()
+        *numbers, oldest, newest = self.database.execute(POLL).fetchone() or (0, 0)
+        was_open, has_changed = self._open_until is not None, numbers != self._seen
+        if has_changed or (self._open_until is not None and self._open_until <= oldest):
+            self._open_until = newest if has_changed else None
+        self._seen = numbers
+        return has_changed or was_open
 
     def _is_broken(self, error: Exception) -> bool:
         return isinstance(error, MENDED_BY_RECONNECTING) or (

@@ -18,6 +18,10 @@ SELECT count(*) AS jobs FROM (
     SELECT 1 FROM jobs {index(idx_jobs_open_by)}
     WHERE created_by = :token_id AND status IN ('pending', 'processing') LIMIT :most) AS counted;
 
+-- name: is_work_waiting
+SELECT EXISTS (
+    SELECT 1 FROM jobs {index(idx_jobs_next)} WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL) AS waits;
+
 -- name: is_idle
 -- Paused jobs and jobs for a later burst do not count. A grid that is due counts.
 SELECT NOT EXISTS (

@@ -3,11 +3,13 @@
 SELECT {try_lock(:name)} AS is_locked;
 
 -- name: load_of_server
--- How many prompts of all agents are at a server, how many of them are suspects, and whether people took the server
--- out of work. Prompts without a living lease count only for agents that may take them over.
+-- How many prompts of all agents are at a server, how many of them are suspects, whether people took the server out of
+-- work, and the model set that it was given last. Prompts without a living lease count only for agents that may take
+-- them over.
 SELECT count(*) AS open, count(*) FILTER (WHERE jobs.strikes > 0) AS suspects,
     count(*) FILTER (WHERE jobs.batch_id IS NOT DISTINCT FROM :batch_id) AS own,
-    EXISTS (SELECT 1 FROM server_states WHERE server_states.server = :server) AS is_out_of_work
+    EXISTS (SELECT 1 FROM server_states WHERE server_states.server = :server) AS is_out_of_work,
+    (SELECT model_set FROM server_sets WHERE server_sets.server = :server) AS model_set
 FROM attempts LEFT JOIN jobs ON jobs.id = attempts.job_id
 WHERE attempts.server = :server AND attempts.outcome IS NULL AND (
     CASE WHEN CAST(:batch_id AS text) IS NULL THEN jobs.reserved IS NULL ELSE jobs.batch_id = :batch_id END
@@ -41,6 +43,18 @@ SELECT heads.id, heads.priority, heads.needs,
     coalesce({seconds_since(overtaken_at)}, 0) AS overtaken_seconds
 FROM heads CROSS JOIN jobs WHERE jobs.id = heads.id;
 
+-- name: heads_from
+-- The same in a priority, from the jobs on that were the first before: what lies in front of them is not walked through.
+SELECT jobs.id, {rank(jobs.priority)} AS priority, coalesce(jobs.needs, '') AS needs,
+    coalesce({seconds_since(jobs.overtaken_at)}, 0) AS overtaken_seconds
+FROM {listed_numbers(:ids)} CROSS JOIN jobs AS before CROSS JOIN jobs
+WHERE before.id = listed.value AND jobs.id = (
+    SELECT id FROM jobs {index(idx_jobs_sets)}
+    WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
+        AND {rank(priority)} = :priority AND coalesce(needs, '') = coalesce(before.needs, '') AND id >= before.id
+        AND {for_this_server}
+    ORDER BY id LIMIT 1);
+
 -- name: heads_of_batch
 WITH RECURSIVE heads(id, priority, needs) AS (
     SELECT id, {rank(priority)}, coalesce(needs, '') FROM jobs WHERE id = (
@@ -70,7 +84,7 @@ SELECT jobs.id, jobs.batch_id, lost_at IS NOT NULL AS is_lost,
 FROM jobs {index(idx_jobs_sets)} LEFT JOIN batches ON batches.id = jobs.batch_id
 WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
   AND {rank(priority)} = :priority AND coalesce(needs, '') = :needs
-  AND (CAST(:below AS bigint) IS NULL OR jobs.id < :below)
+  AND (CAST(:below AS bigint) IS NULL OR jobs.id < :below) AND jobs.id >= :first
   AND {for_this_server}
 ORDER BY jobs.id LIMIT :most {lock(jobs)};
 
@@ -85,9 +99,6 @@ WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 
   AND (CAST(:below AS bigint) IS NULL OR jobs.id < :below)
   AND {for_this_server}
 ORDER BY jobs.id LIMIT :most {lock(jobs)};
-
--- name: server_set
-SELECT model_set FROM server_sets WHERE server = :server;
 
 -- name: sets_elsewhere
 SELECT server, model_set FROM server_sets
@@ -135,7 +146,7 @@ RETURNING id, fence, config_name, job_type, workflow_id, template_hash, inputs, 
 
 -- name: open_attempt
 INSERT INTO attempts (job_id, number, server, prompt_id, worker_id, is_load, started_at)
-VALUES (:job_id, :number, :server, :prompt_id, :worker, CAST(:is_load AS integer), {now})
+SELECT id, run_count, :server, :prompt_id, :worker, CAST(:is_load AS integer), {now} FROM jobs WHERE id = :job_id
 RETURNING id;
 
 -- name: held_leases
