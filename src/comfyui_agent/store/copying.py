@@ -154,7 +154,9 @@ def _begin(source: Tables, target: Tables) -> dict[str, Any]:
         return note
     full = [name for name in (*TABLES, "agents") if target.rows(name, target.columns(name)[:1], None, 1)]
     if full or target.identity == source.identity:
-        raise CopyRefused(f"the target is not empty ({listed(full, 3)}): name a database that is not there yet")
+        raise CopyRefused(
+            f"the target is not empty ({listed(full, 3)}): name an empty one, or a file that is not there yet"
+        )
     with target.transaction():
         target.set_about({COPYING: json_text(note)})
         target.begin()

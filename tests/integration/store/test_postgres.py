@@ -137,15 +137,15 @@ def test_a_database_that_is_not_there_is_refused(url: str) -> None:
 
 
 def test_without_the_package_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    monkeypatch.setitem(sys.modules, "comfyui_agent.store.postgres", None)
+    monkeypatch.setitem(sys.modules, "comfyui_agent.store.postgres.driver", None)
+    monkeypatch.delattr("comfyui_agent.store.postgres.driver")
     assert "pip install" in refused(url, DatabaseUnusable)
 
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[str]:
     """A database that asks for a password, with its user and without the password."""
-    if not postgres.can_start():
-        pytest.skip("a server that asks for passwords is started here")
+    postgres.skip_without_postgres()
     with postgres.server_of_its_own() as server:
         postgres.execute(server.url, f"CREATE ROLE me LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
         postgres.execute(server.url, "CREATE DATABASE mine")

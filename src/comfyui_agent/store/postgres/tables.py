@@ -24,6 +24,8 @@ FITTING: dict[str, tuple[type | tuple[type, ...], str]] = {
     "timestamp with time zone": (datetime, "a time such as 2025-08-09 12:30:01.250"),
     "text": (str, "a text without NUL"),
 }
+IDENTITIES = {"jobs": "id", "attempts": "id", "tokens": "id", "batches": "place"}
+SET_SEQUENCE = "SELECT setval('{table}_{column}_seq', greatest(max({column}), %s) + 1, false) FROM {table}"
 REFUSED = (psycopg.IntegrityError, psycopg.DataError, errors.ProgramLimitExceeded)
 LONGEST_SHOWN = 60
 CORRECT_IT = "correct it in FROM, then run the same command again"
@@ -75,7 +77,8 @@ class PostgresTables(Tables):
             raise CopyRefused(f"PostgreSQL refuses a row of {table}: {reason}: {CORRECT_IT}") from None
 
     def finish(self, sequences: Mapping[str, int]) -> None:
-        self.session.run("set_sequences", jobs=sequences.get("jobs", 0), tokens=sequences.get("tokens", 0))
+        for table, column in IDENTITIES.items():
+            self._database.execute(SET_SEQUENCE.format(table=table, column=column).encode(), [sequences.get(table, 0)])
         keep_event_ids_rising(self._database, sequences.get("events", 0))
         self._switch_triggers("ENABLE")
         self._database.execute(f"ANALYZE {', '.join(TABLES)}".encode())

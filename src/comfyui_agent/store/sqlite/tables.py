@@ -18,6 +18,7 @@ from comfyui_agent.store.sqlite.session import TIMES, SqliteSession, read_time
 MORE_TIMES = frozenset({"used_at", "ticked_at", "overtaken_at"})
 """Times that no query returns by these names."""
 SEQUENCED = frozenset({"jobs", "events", "tokens"})
+SET_SEQUENCE = "DELETE FROM sqlite_sequence WHERE name = :name; INSERT INTO sqlite_sequence VALUES (:name, :last)"
 MENDED = "CASE typeof({0}) WHEN 'text' THEN coalesce(e3_mended(CAST({0} AS BLOB)), {0}) ELSE {0} END"
 
 
@@ -62,9 +63,8 @@ class SqliteTables(Tables):
         self._database.executemany(f"INSERT INTO {table} ({names}) VALUES ({values})", rows)  # noqa: S608 - names of the schema
 
     def finish(self, sequences: Mapping[str, int]) -> None:
-        for name in sequences.keys() & SEQUENCED:
-            self.session.run("clear_sequence", name=name)
-            self.session.run("set_sequence", name=name, seq=sequences[name])
+        given = {name: sequences[name] for name in sequences.keys() & SEQUENCED}
+        self._database.executemany(SET_SEQUENCE, ({"name": name, "last": last} for name, last in given.items()))
 
     def close(self) -> None:
         self._database.close()

@@ -6,9 +6,3 @@ WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped ORDER B
 SELECT 'jobs' AS name, last_value - CASE WHEN is_called THEN 0 ELSE 1 END AS seq FROM jobs_id_seq
 UNION ALL SELECT 'tokens', last_value - CASE WHEN is_called THEN 0 ELSE 1 END FROM tokens_id_seq
 UNION ALL SELECT 'events', e3_event_id(pg_snapshot_xmax(pg_current_snapshot()));
-
--- name: set_sequences
-SELECT setval('jobs_id_seq', greatest((SELECT max(id) FROM jobs), CAST(:jobs AS bigint)) + 1, false),
-    setval('tokens_id_seq', greatest((SELECT max(id) FROM tokens), CAST(:tokens AS bigint)) + 1, false),
-    setval('attempts_id_seq', greatest((SELECT max(id) FROM attempts), 0) + 1, false),
-    setval('batches_place_seq', greatest((SELECT max(place) FROM batches), 0) + 1, false);

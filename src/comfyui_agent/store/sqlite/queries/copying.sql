@@ -3,9 +3,3 @@ SELECT name FROM pragma_table_info(:table) UNION ALL SELECT 'place' WHERE :table
 
 -- name: sequences
 SELECT name, seq FROM sqlite_sequence;
-
--- name: clear_sequence
-DELETE FROM sqlite_sequence WHERE name = :name;
-
--- name: set_sequence
-INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :seq);

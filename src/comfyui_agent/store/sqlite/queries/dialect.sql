@@ -68,7 +68,8 @@ true
 -- part: oldest_kept(count)
 -- Ids that came from PostgreSQL have gaps between them.
 SELECT CASE WHEN EXISTS (SELECT 1 FROM about WHERE key = 'moved_from')
-    THEN (SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET {count}) ELSE max(id) - {count} END FROM events
+    THEN (SELECT id FROM events WHERE id > 0 ORDER BY id DESC LIMIT 1 OFFSET {count})
+    ELSE (SELECT max(id) FROM events) - {count} END
 
 -- part: has_no_younger
 true
