@@ -27,7 +27,10 @@ from support.postgres import SAFE, PostgresServer
 from support.sampling import some
 from support.stores import lease, lease_one, submit_one, wish
 
-pytestmark = pytest.mark.skipif(not postgres.can_start(), reason="no PostgreSQL that can be started and killed")
+
+@pytest.fixture(autouse=True)
+def _servers_can_be_started() -> None:
+    postgres.skip_without_postgres()
 
 
 @pytest.fixture
