@@ -188,6 +188,7 @@ def server_of_its_own(*, options: tuple[str, ...] = FAST) -> Iterator[PostgresSe
 
 
 _SHARED: list[PostgresServer] = []
+_MADE: list[str] = []
 
 
 def shared_url() -> str:
@@ -202,6 +203,9 @@ def shared_url() -> str:
 
 
 def stop_shared() -> None:
+    """End what was started here. At a server that was named, remove the databases."""
+    for name in _MADE if NAMED else ():
+        execute(NAMED, f"DROP DATABASE {name} WITH (FORCE)")
     for server in _SHARED:
         server.stop()
         shutil.rmtree(server.folder, ignore_errors=True)
@@ -209,16 +213,22 @@ def stop_shared() -> None:
 
 
 def new_database() -> str:
-    """The URL of an empty database. It ends with the server."""
+    """The URL of an empty database. It ends with the run."""
     url, name = shared_url(), f"e3_{uuid.uuid4().hex[:16]}"
     execute(url, f"CREATE DATABASE {name}")
+    _MADE.append(name)
     return f"{url.rpartition('/')[0]}/{name}"
 
 
-def execute(url: str, sql: str) -> list[dict[str, Any]]:
-    """Run statements as a user would type them. Returns the rows of the last."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(sql.encode())
+class Shell:
+    """Somebody who types statements, one after the other."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
+
+    def execute(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of all statements."""
+        cursor = self._connection.execute(sql.encode())
         rows: list[dict[str, Any]] = []
         while True:
             if cursor.description:
@@ -226,3 +236,15 @@ def execute(url: str, sql: str) -> list[dict[str, Any]]:
                 rows += [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
             if not cursor.nextset():
                 return rows
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def execute(url: str, sql: str) -> list[dict[str, Any]]:
+    """The rows of statements that somebody types."""
+    shell = Shell(url)
+    try:
+        return shell.execute(sql)
+    finally:
+        shell.close()

@@ -216,6 +216,7 @@ def cancel_whole(session: Session) -> None:
         pass
 
 
+@pytest.mark.slow_on_postgres
 @pytest.mark.parametrize(
     "name", ["release_members", "pause", "resume", "cancel", "retry", "put_off", "items", "turns", "hold_for_turn"]
 )
