@@ -151,11 +151,11 @@ async def test_a_transition_that_is_cut_off_at_any_point_happens_once(
         points += sum(cuts)
         if not any(cuts):
             break
-    assert points > 20, "a lease alone has more messages"
+    assert points > 8, "a lease alone has more messages"
     told = Counter((event.name, event.config_name) for event in await store.run(ops.events_after, 0, 10_000))
     assert set(told.values()) == {1}
     assert len(told) == 3 * number
-    attempts = await store.driver.read(lambda session: session.rows("attempts_of_job", job_id=1))
+    attempts = await store.driver.read(lambda session: session.rows("attempts_of_job", job_id=leased.lease.job_id))
     assert [(each["number"], each["outcome"]) for each in attempts] == [(1, "done")]
     assert (await store.run(ops.count_jobs)).done == number
 

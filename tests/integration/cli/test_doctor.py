@@ -225,12 +225,12 @@ def test_a_file_that_is_no_database_is_said_and_the_rest_is_looked_at(at_work: A
     assert f"server {at_work.servers[0]}" in [each["name"] for each in found]
 
 
-def test_a_database_of_a_kind_that_is_not_there_yet_is_said(
+def test_a_database_of_a_kind_that_e3_does_not_know_is_said(
     night: AgentWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("E3_DATABASE__URL", "postgresql://artist:hunter2@db/e3")
+    monkeypatch.setenv("E3_DATABASE__URL", "mysql://artist:hunter2@db/e3")
     found = troubles(night)
-    assert "postgresql:// cannot be used yet" in found["database"]
+    assert "mysql:// is no kind of database that E3 knows" in found["database"]
     assert "hunter2" not in str(found)
 
 

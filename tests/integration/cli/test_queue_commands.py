@@ -135,7 +135,7 @@ def test_without_a_database_each_command_says_so_and_makes_none(tmp_path: Path, 
     ("flags", "environment", "says"),
     [
         (["--server", "ftp://x"], {}, "a server's address must look like"),
-        (["--database", "postgresql://host/e3"], {}, "postgresql:// cannot be used yet"),
+        (["--database", "mysql://host/e3"], {}, "mysql:// is no kind of database"),
         (["-C", "nowhere"], {}, "there is no folder nowhere"),
         ([], {"E3_RETRY_LIMIT": "x"}, "E3_RETRY_LIMIT: retry_limit: 'x'"),
     ],

@@ -21,7 +21,7 @@ UNHURRIED = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout 
 FITTING: dict[str, tuple[type | tuple[type, ...], str]] = {
     "bigint": (int, "a whole number"),
     "double precision": ((int, float), "a number"),
-    "timestamp with time zone": (datetime, "a time such as 2025-08-09 12:30:01.250"),
+    "e3_time": (datetime, "a time such as 2025-08-09 12:30:01.250"),
     "text": (str, "a text without NUL"),
 }
 IDENTITIES = {"jobs": "id", "attempts": "id", "tokens": "id", "batches": "place"}

@@ -12,16 +12,6 @@ SELECT {json_list(id)} AS ids FROM (
         WHERE status = 'processing' AND start_time IS NOT NULL ORDER BY start_time NULLS FIRST, id LIMIT :most) AS part
     LIMIT :most) AS listed;
 
--- name: rendering_after
-SELECT {json_list(id)} AS ids FROM (
-    SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_rendering)}
-        WHERE status = 'processing' AND start_time = :key AND id > :id ORDER BY id LIMIT :most) AS part
-    UNION ALL SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_rendering)}
-        WHERE status = 'processing' AND start_time > :key ORDER BY start_time NULLS FIRST, id LIMIT :most) AS part
-    LIMIT :most) AS listed;
-
 -- name: waiting_after_none
 -- As they will run. Jobs without a priority come first.
 SELECT {json_list(id)} AS ids FROM (
@@ -33,34 +23,11 @@ SELECT {json_list(id)} AS ids FROM (
         WHERE status = 'pending' AND priority IS NOT NULL ORDER BY priority NULLS FIRST, id LIMIT :most) AS part
     LIMIT :most) AS listed;
 
--- name: waiting_after
-SELECT {json_list(id)} AS ids FROM (
-    SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_status_priority)}
-        WHERE status = 'pending' AND priority = :key AND id > :id ORDER BY id LIMIT :most) AS part
-    UNION ALL SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_status_priority)}
-        WHERE status = 'pending' AND priority > :key ORDER BY priority NULLS FIRST, id LIMIT :most) AS part
-    LIMIT :most) AS listed;
-
 -- name: ended_first
 -- Newest first. Jobs without an end come last.
 SELECT {json_list(id)} AS ids FROM (
     SELECT id FROM jobs {index(idx_jobs_ended)} WHERE status = :status
     ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS listed;
-
--- name: ended_after
-SELECT {json_list(id)} AS ids FROM (
-    SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_ended)}
-        WHERE status = :status AND end_time = :key AND id < :id ORDER BY id DESC LIMIT :most) AS part
-    UNION ALL SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_ended)}
-        WHERE status = :status AND end_time < :key ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
-    UNION ALL SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_ended)}
-        WHERE status = :status AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
-    LIMIT :most) AS listed;
 
 -- name: ended_after_none
 SELECT {json_list(id)} AS ids FROM (
@@ -72,22 +39,6 @@ SELECT {json_list(id)} AS ids FROM (
     SELECT id FROM jobs {index(idx_jobs_attention)}
     WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
     ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS listed;
-
--- name: attention_after
-SELECT {json_list(id)} AS ids FROM (
-    SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_attention)}
-        WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
-            AND end_time = :key AND id < :id ORDER BY id DESC LIMIT :most) AS part
-    UNION ALL SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_attention)}
-        WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
-            AND end_time < :key ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
-    UNION ALL SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_attention)}
-        WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
-            AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
-    LIMIT :most) AS listed;
 
 -- name: attention_after_none
 SELECT {json_list(id)} AS ids FROM (

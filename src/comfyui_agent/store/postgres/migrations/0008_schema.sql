@@ -78,7 +78,7 @@ CREATE INDEX idx_jobs_sets ON jobs (greatest(priority, -1000000000000000000), co
 CREATE INDEX idx_jobs_batch_next ON jobs (batch_id, greatest(priority, -1000000000000000000), coalesce(needs, ''), id)
     WHERE status = 'pending' AND hold IS NULL AND batch_id IS NOT NULL;
 CREATE INDEX idx_jobs_backoff ON jobs (next_attempt_at) WHERE status = 'pending' AND hold = 'backoff';
-CREATE INDEX idx_jobs_held ON jobs (hold, batch_id, priority, id) WHERE status = 'pending' AND hold IS NOT NULL;
+CREATE INDEX idx_jobs_held ON jobs (hold, batch_id, priority NULLS FIRST, id) WHERE status = 'pending' AND hold IS NOT NULL;
 CREATE INDEX idx_jobs_worker ON jobs (worker_id) WHERE status = 'processing';
 CREATE INDEX idx_jobs_rendering ON jobs (start_time NULLS FIRST, id) WHERE status = 'processing';
 CREATE INDEX idx_jobs_batch ON jobs (batch_id, batch_index, id) WHERE batch_id IS NOT NULL;
@@ -480,9 +480,8 @@ DECLARE
     ended bigint := CASE TG_OP WHEN 'DELETE' THEN OLD.job_id ELSE NEW.job_id END;
 BEGIN
     UPDATE jobs SET hold = NULL WHERE id = (
-        SELECT other.id FROM jobs AS this JOIN jobs AS other ON other.batch_id = this.batch_id
-        WHERE this.id = ended AND this.batch_id IS NOT NULL AND other.status = 'pending' AND other.hold = 'turn'
-        ORDER BY other.priority NULLS FIRST, other.id LIMIT 1) AND status = 'pending' AND hold = 'turn';
+        SELECT id FROM jobs WHERE status = 'pending' AND hold = 'turn'
+            AND batch_id = (SELECT batch_id FROM jobs WHERE id = ended) ORDER BY priority NULLS FIRST, id LIMIT 1) AND status = 'pending' AND hold = 'turn';
     IF TG_OP = 'UPDATE' THEN
         UPDATE jobs SET lost_at = NULL WHERE id = ended AND lost_at IS NOT NULL;
     END IF;

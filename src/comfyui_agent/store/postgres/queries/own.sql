@@ -151,3 +151,36 @@ WITH renewed AS (
     WHERE id = ANY (ARRAY(
         SELECT id FROM jobs WHERE worker_id = :worker AND status = 'processing' FOR UPDATE SKIP LOCKED)))
 SELECT id, fence FROM jobs WHERE worker_id = :worker AND status = 'processing';
+
+-- Places in an order are compared as rows: two conditions could be met by way of another index.
+
+-- name: rendering_after
+SELECT {json_list(id)} AS ids FROM (
+    SELECT id FROM jobs WHERE status = 'processing' AND (start_time, id) > (:key, :id)
+    ORDER BY start_time NULLS FIRST, id LIMIT :most) AS listed;
+
+-- name: waiting_after
+SELECT {json_list(id)} AS ids FROM (
+    SELECT id FROM jobs WHERE status = 'pending' AND (priority, id) > (:key, :id)
+    ORDER BY priority NULLS FIRST, id LIMIT :most) AS listed;
+
+-- name: ended_after
+SELECT {json_list(id)} AS ids FROM (
+    SELECT * FROM (
+        SELECT id FROM jobs WHERE status = :status AND (end_time, id) < (:key, :id)
+        ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
+    UNION ALL SELECT * FROM (
+        SELECT id FROM jobs WHERE status = :status AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
+    LIMIT :most) AS listed;
+
+-- name: attention_after
+SELECT {json_list(id)} AS ids FROM (
+    SELECT * FROM (
+        SELECT id FROM jobs
+        WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
+            AND (end_time, id) < (:key, :id) ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
+    UNION ALL SELECT * FROM (
+        SELECT id FROM jobs
+        WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
+            AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
+    LIMIT :most) AS listed;

@@ -139,3 +139,52 @@ WHERE id IN (
 UPDATE jobs SET lease_expires_at = {in_seconds(:seconds)}
 WHERE worker_id = :worker AND status = 'processing'
 RETURNING id, fence;
+
+-- name: rendering_after
+SELECT {json_list(id)} AS ids FROM (
+    SELECT * FROM (
+        SELECT id FROM jobs {index(idx_jobs_rendering)}
+        WHERE status = 'processing' AND start_time = :key AND id > :id ORDER BY id LIMIT :most) AS part
+    UNION ALL SELECT * FROM (
+        SELECT id FROM jobs {index(idx_jobs_rendering)}
+        WHERE status = 'processing' AND start_time > :key ORDER BY start_time NULLS FIRST, id LIMIT :most) AS part
+    LIMIT :most) AS listed;
+
+-- name: waiting_after
+SELECT {json_list(id)} AS ids FROM (
+    SELECT * FROM (
+        SELECT id FROM jobs {index(idx_jobs_status_priority)}
+        WHERE status = 'pending' AND priority = :key AND id > :id ORDER BY id LIMIT :most) AS part
+    UNION ALL SELECT * FROM (
+        SELECT id FROM jobs {index(idx_jobs_status_priority)}
+        WHERE status = 'pending' AND priority > :key ORDER BY priority NULLS FIRST, id LIMIT :most) AS part
+    LIMIT :most) AS listed;
+
+-- name: ended_after
+SELECT {json_list(id)} AS ids FROM (
+    SELECT * FROM (
+        SELECT id FROM jobs {index(idx_jobs_ended)}
+        WHERE status = :status AND end_time = :key AND id < :id ORDER BY id DESC LIMIT :most) AS part
+    UNION ALL SELECT * FROM (
+        SELECT id FROM jobs {index(idx_jobs_ended)}
+        WHERE status = :status AND end_time < :key ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
+    UNION ALL SELECT * FROM (
+        SELECT id FROM jobs {index(idx_jobs_ended)}
+        WHERE status = :status AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
+    LIMIT :most) AS listed;
+
+-- name: attention_after
+SELECT {json_list(id)} AS ids FROM (
+    SELECT * FROM (
+        SELECT id FROM jobs {index(idx_jobs_attention)}
+        WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
+            AND end_time = :key AND id < :id ORDER BY id DESC LIMIT :most) AS part
+    UNION ALL SELECT * FROM (
+        SELECT id FROM jobs {index(idx_jobs_attention)}
+        WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
+            AND end_time < :key ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
+    UNION ALL SELECT * FROM (
+        SELECT id FROM jobs {index(idx_jobs_attention)}
+        WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
+            AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
+    LIMIT :most) AS listed;
