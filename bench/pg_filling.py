@@ -34,7 +34,8 @@ SELECT n,
         WHEN 'sweep' THEN word || 's_' || hash || '_' || lpad((n %% 1000)::text, 4, '0')
         ELSE 'the_' || word || '_' || hash || '_page_' || lpad((n %% 1000)::text, 3, '0')
     END,
-    'T2I', CASE WHEN n %% 97 = 5 THEN 'wf_rare' ELSE 'wf_realistic_portrait' END, coalesce(%(priority)s::bigint, 10 + n * 31 %% 90), status,
+    'T2I', CASE WHEN n %% 97 = 5 THEN 'wf_rare' ELSE 'wf_realistic_portrait' END,
+    coalesce(%(priority)s::bigint, 10 + n * 31 %% 90), status,
     (status <> 'pending')::int, (status <> 'pending')::int, ended - interval '15 minutes',
     CASE WHEN status <> 'pending' THEN ended - interval '10 seconds' END,
     CASE WHEN status IN ('done', 'failed') THEN ended END, CASE WHEN status = 'done' THEN 10.0 END, 'none',
@@ -51,7 +52,8 @@ FROM (
             WHEN n > %(rows)s - %(processing)s - %(pending)s THEN 'pending'
             WHEN n %% 91 = 7 AND n <= 91 * %(failed)s THEN 'failed' ELSE 'done' END AS status,
         CASE WHEN n %% 10 < 5 THEN 'file' WHEN n %% 10 < 9 THEN 'sweep' ELSE 'book' END AS kind,
-        CASE WHEN n %% 250000 = 17 THEN %(rare)s ELSE (%(words)s::text[])[1 + n * 7919 %% cardinality(%(words)s::text[])] END
+        CASE WHEN n %% 250000 = 17 THEN %(rare)s
+            ELSE (%(words)s::text[])[1 + n * 7919 %% cardinality(%(words)s::text[])] END
             AS word,
         lpad(to_hex(n / 1000 * 2654435761 %% 4294967296), 8, '0') AS hash,
         now() - (%(rows)s - %(pending)s - n) * interval '20 milliseconds' AS ended

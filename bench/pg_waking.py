@@ -28,7 +28,9 @@ async def submit(url: str, agents: Fleet) -> list[float]:
     template, submitted = Template.of(trivial("picture")), {}
     for number in range(JOBS):
         began = time.time()
-        (job_id,) = await store.run(ops.submit_jobs, [NewJob(f"job_{number}", "T2I", "wf", template, {"1.color": number})])
+        (job_id,) = await store.run(
+            ops.submit_jobs, [NewJob(f"job_{number}", "T2I", "wf", template, {"1.color": number})]
+        )
         submitted[job_id] = began
         await asyncio.sleep(PAUSE)
     await asyncio.sleep(2)
@@ -58,7 +60,9 @@ def measure() -> list[Line]:
     middle = sorted(latencies)[len(latencies) // 2] * 1000
     return [
         at_most(f"postgres: transactions of {who}, {said}", 100, rate, "/s", why="they ask although nothing happens"),
-        at_most(f"postgres: new job to prompt, {who}, p95 of {JOBS}, median {middle:.0f}", 250, p95(latencies) * 1000, " ms"),
+        at_most(
+            f"postgres: new job to prompt, {who}, p95 of {JOBS}, median {middle:.0f}", 250, p95(latencies) * 1000, " ms"
+        ),
     ]
 
 

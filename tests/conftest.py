@@ -18,6 +18,7 @@ from support.children import (  # noqa: F401
     pytest_terminal_summary,
     pytest_testnodedown,
 )
+from support.hosts import network  # noqa: F401
 from support.object_stores import bucket, moto, object_stores, rclone  # noqa: F401
 from support.servers import REAL_DIR, ServerProcess, real_comfyui, simulator
 from support.shared_servers import KINDS, RENDER_SECONDS, Servers

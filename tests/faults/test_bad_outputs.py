@@ -88,7 +88,7 @@ async def test_a_download_that_breaks_is_tried_again(
     outcome = await rendered(comfy, picture(width=64, height=64))
     proxy.inject(fault, on="GET /view")
     staged = await comfy.download(outcome.results.files[0], tmp_path)
-    target = staged.path.rename(tmp_path / "picture.png")
+    target = staged.publish(tmp_path / "picture.png")
     assert target.stat().st_size == staged.size
     assert list(tmp_path.iterdir()) == [target]
 

@@ -9,19 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from support import postgres
+
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="killed with a signal, and made by forking")
 
 CASES = [
     ("prune", 23),
     ("copy", 120),
+    ("move", 15),
     pytest.param("prune", 3, marks=pytest.mark.slow),
     pytest.param("copy", 5, marks=pytest.mark.slow),
+    pytest.param("move", 1, marks=pytest.mark.slow),
 ]
 
 FORKS = """
 import asyncio, os, shutil, signal, sys
 from pathlib import Path
-import apsw
+import apsw, psycopg
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.retention import Ages, prune
@@ -30,7 +34,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.domain.jobs import NewJob
 
 folder, step = Path(sys.argv[1]), int(sys.argv[2])
-original, path, target = folder / "original.db", folder / "work.db", folder / "target.db"
+original, path, target = folder / "original.db", folder / "work.db", sys.argv[4] or folder / "target.db"
 place = Workspace(folder / "workspace", Settings())
 results = place.root / "jobs/finished/image"
 copying.ROWS_AT_ONCE = retention.JOBS_AT_ONCE = 3
@@ -56,7 +60,8 @@ async def fill():
 def rows(file):
     with apsw.Connection(str(file)) as database:
         assert database.execute("PRAGMA integrity_check").get == "ok"
-        found = {table: database.execute(f"SELECT * FROM {table}").fetchall() for table in copying.TABLES}
+        tables = [*copying.TABLES, "job_counts"]
+        found = {table: database.execute(f"SELECT * FROM {table}").fetchall() for table in tables}
     database.close()
     return found
 
@@ -65,9 +70,9 @@ async def prune_it():
     await prune(store, place, Ages(jobs=86400.0, events=86400.0), no_pause, 0)
     await store.close()
 
-def copy_it():
+def copy_it(source=path, target=target):
     connect.migrate_store(target)
-    there, here = connect.open_tables(path), connect.open_tables(target)
+    there, here = connect.open_tables(source), connect.open_tables(target)
     found = copying.copy_tables(there, here, lambda *_: None)
     assert all(each.is_same for each in found)
     there.close()
@@ -79,14 +84,18 @@ def in_a_fork(work, deadly=0):
         return os.waitpid(child, 0)[1]
     statements = 0
 
-    def trace(cursor, sql, bindings):
+    def trace(*_):
         nonlocal statements
         statements += 1
         if statements == deadly:
             os.kill(os.getpid(), signal.SIGKILL)
         return True
 
-    apsw.connection_hooks.append(lambda database: setattr(database, "exec_trace", trace))
+    if sys.argv[4]:
+        execute = psycopg.Cursor.execute
+        psycopg.Cursor.execute = lambda *args, **named: trace() and execute(*args, **named)
+    else:
+        apsw.connection_hooks.append(lambda database: setattr(database, "exec_trace", trace))
     try:
         work()
         os._exit(0)
@@ -114,7 +123,16 @@ def check_copied():
     store = connect.open_store(target)
     asyncio.run(store.close())
 
-works = {"prune": (lambda: asyncio.run(prune_it()), check_pruned), "copy": (copy_it, check_copied)}
+def check_moved():
+    asyncio.run(connect.open_store(target).close())
+    copy_it(target, folder / "back.db")
+    assert rows(path) == rows(folder / "back.db")
+
+works = {
+    "prune": (lambda: asyncio.run(prune_it()), check_pruned),
+    "copy": (copy_it, check_copied),
+    "move": (copy_it, check_moved),
+}
 work, check = works[sys.argv[3]]
 assert in_a_fork(lambda: asyncio.run(fill())) == 0
 deadly = 1
@@ -129,11 +147,13 @@ while True:
     if status == 0:
         break
     assert os.WIFSIGNALED(status), status
+    deadly += step
+    if sys.argv[3] == "move":
+        continue  # the next run is killed, too, a little later
     if sys.argv[3] == "prune":
         assert in_a_fork(check_rows_of_files) == 0
     assert in_a_fork(work) == 0
     assert in_a_fork(check) == 0
-    deadly += step
 assert in_a_fork(check) == 0
 print(deadly)
 """
@@ -141,7 +161,8 @@ print(deadly)
 
 @pytest.mark.parametrize(("what", "step"), CASES)
 def test_killed_at_any_statement_it_is_finished_by_the_next_run(tmp_path: Path, what: str, step: int) -> None:
-    command = [sys.executable, "-c", FORKS, str(tmp_path), str(step), what]
+    url = postgres.new_database() if what == "move" else ""
+    command = [sys.executable, "-c", FORKS, str(tmp_path), str(step), what, url]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert int(answer.stdout) > 50, "it was killed before its end"

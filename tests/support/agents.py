@@ -9,13 +9,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from PIL import Image
 
 from comfyui_agent.domain.jobs import Attempt, Job, NewJob, Template
@@ -26,6 +29,9 @@ from comfyui_agent.store.store import Store
 
 T = TypeVar("T")
 
+DATABASE_URL = "E3_DATABASE__URL"
+both_databases = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
+"""The workspaces of a test have a file as their memory, and a PostgreSQL."""
 QUICK = {"E3_RETRY_BACKOFF_SECONDS": "0.2", "E3_POLL_INTERVAL_MS": "250"}
 SCALINGS = 8
 
@@ -50,6 +56,11 @@ class AgentWorkspace:
     @property
     def database(self) -> Path:
         return self.root / "database" / "comfyui_agent.db"
+
+    @property
+    def place(self) -> str | Path:
+        """Where its memory is: a file, unless its environment says otherwise."""
+        return self.environment.get(DATABASE_URL) or self.database
 
     @property
     def log(self) -> Path:
@@ -98,7 +109,7 @@ class AgentWorkspace:
         """Ask the memory something, from this process."""
 
         async def ask() -> T:
-            store = open_store(self.database)
+            store = open_store(self.place)
             try:
                 return await work(store)
             finally:
@@ -227,6 +238,31 @@ def server_queue(url: str) -> ServerQueue:
         queue = json.load(answer)
     running, pending = (sorted(queue[key], key=lambda item: item[0]) for key in ("queue_running", "queue_pending"))
     return ServerQueue(tuple(item[1] for item in running), tuple(item[1] for item in pending))
+
+
+class Watcher:
+    """Looks at a server's queue all the time; the most prompts ever seen there."""
+
+    def __init__(self, url: str, pause: float = 0.005) -> None:
+        self._url, self._pause = url, pause
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self.most = 0
+        self.looks = 0
+
+    def __enter__(self) -> Watcher:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(20)
+
+    def _look(self) -> None:
+        while not self._over.wait(self._pause):
+            with contextlib.suppress(OSError, HTTPException, ValueError):  # the server is away
+                self.most = max(self.most, len(server_queue(self._url).all))
+                self.looks += 1
 
 
 def start_changed(workspace: AgentWorkspace, change: str, *flags: str, **environment: str) -> subprocess.Popen[bytes]:

@@ -28,7 +28,7 @@ from support.stores import Rows, in_the_shell
 
 NODE = "98:6"
 KEYS = ["completed", "failed", "total_completed", "total", "remaining", "next_size", "next_item"]
-QUICK = {"E3_RETRY_BACKOFF_SECONDS": "0.1", "COLUMNS": "200", "NO_COLOR": "1"}
+QUICK = {"E3_RETRY_BACKOFF_SECONDS": "0", "COLUMNS": "200", "NO_COLOR": "1"}
 DYING = str(Path(__file__).parent / "dying_burst.py")
 
 

@@ -1,4 +1,4 @@
-"""An agent that dies or stops at one exact moment, whose database has a clock of its own, or that tunes in seconds.
+"""An agent that dies or stops at one exact moment, whose clock is wrong, or that tunes in seconds.
 
 Run as `changed_agent.py CHANGE execute …`. CHANGE is `die:MOMENT` or `stop:MOMENT`; `term:TURNS` for a SIGTERM so many
 turns of the event loop before a job ends; `clock:FILE`, where FILE holds the seconds by which the clock is wrong; or
@@ -8,6 +8,7 @@ turns of the event loop before a job ends; `clock:FILE`, where FILE holds the se
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import signal
 import sys
@@ -51,7 +52,14 @@ def change(what: str) -> None:
     elif verb == "term":
         leave_as_a_job_ends(int(argument))
     else:
-        meet(signal.SIGKILL if verb == "die" else signal.SIGSTOP, *MOMENTS[argument])
+        moments = {**MOMENTS, "uploaded": (_object_files(), "publish", "after")} if argument == "uploaded" else MOMENTS
+        meet(signal.SIGKILL if verb == "die" else signal.SIGSTOP, *moments[argument])
+
+
+def _object_files() -> type:
+    from comfyui_agent.files.objects import ObjectFiles  # for those who need the library
+
+    return ObjectFiles
 
 
 def meet(signal_number: int, owner: type, what: Any, when: str) -> None:
@@ -79,7 +87,7 @@ def meet(signal_number: int, owner: type, what: Any, when: str) -> None:
         strike()
         return result
 
-    setattr(owner, name, called if owner is Folder else awaited)
+    setattr(owner, name, awaited if inspect.iscoroutinefunction(original) else called)
 
 
 def tune_in_seconds() -> None:
@@ -104,23 +112,27 @@ def leave_as_a_job_ends(turns: int) -> None:
 
 
 class SteppingClock(apsw.VFS):
-    """SQLite asks its file system layer for the time: this one adds what a file says."""
+    """SQLite asks its file system layer for the time: this one answers with that of the process."""
 
-    def __init__(self, offset: Path) -> None:
-        self._offset = offset
+    def __init__(self) -> None:
         super().__init__("stepping", "")
 
     def xCurrentTimeInt64(self) -> int:
-        return round((time.time() + float(self._offset.read_text())) * 1000) + UNIX_EPOCH_MS
+        return round(time.time() * 1000) + UNIX_EPOCH_MS
 
     def xCurrentTime(self) -> float:
         return self.xCurrentTimeInt64() / 86_400_000
 
 
 def own_clock(offset: Path) -> None:
-    clock = SteppingClock(offset)
+    """The clock of this process is wrong by what a file says. So is that of its database, if that is a file."""
+    real_time, open_elsewhere = time.time, connect.open_store
+    time.time = lambda: real_time() + float(offset.read_text())  # type: ignore[assignment]
+    clock = SteppingClock()
 
     def open_store(place: str | Path, **options: Any) -> Store:
+        if connect.is_postgres(place):
+            return open_elsewhere(place, **options)
         return Store(SqliteDriver.open(Path(place), vfs="stepping", **options))
 
     connect.open_store = open_store

@@ -115,7 +115,7 @@ class MemoryDriver:
         self.version = 0
         self.error: Exception | None = None
 
-    async def write(self, work: Callable[[Session], T], *, can_wait: bool = False) -> T:  # noqa: ARG002
+    async def write(self, work: Callable[[Session], T], *, can_wait: bool = False, wakes: bool = False) -> T:  # noqa: ARG002
         if self.error is not None:
             raise self.error
         with self.database:

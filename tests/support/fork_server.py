@@ -1,8 +1,8 @@
 """A fork server for tests: `python -m comfyui_agent …` as a fork of a process that has imported everything.
 
 Tests start hundreds of agents and simulators, and most of the time that this takes is importing. A process from here is
-a real one, with a pid, signals, folders and an environment of its own. Only its imports are shared. Linux only; where
-something unusual is asked for, `subprocess` starts the process as ever.
+a real one, with a pid, signals, folders and an environment of its own, in the namespaces of whoever asked for it. Only
+its imports are shared. Linux only; where something unusual is asked for, `subprocess` starts the process as ever.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.domain.processes import module_command
+from support.hosts import KINDS, enter, own_namespaces
 from support.terminal import take_terminal
 
 MODULE = "comfyui_agent"
@@ -111,7 +112,10 @@ def _execute_child(popen: Any, *facts: Any) -> None:
     standard = [
         handle if handle != -1 else own for handle, own in zip(pipes[0:1] + pipes[3:6:2], (0, 1, 2), strict=True)
     ]
-    popen.pid = CLIENT.fork(request, standard)
+    namespaces = own_namespaces()
+    popen.pid = CLIENT.fork(request, [*standard, *namespaces])
+    for each in namespaces:
+        os.close(each)
     popen._child_created = True
     popen._close_pipe_fds(*pipes)
 
@@ -176,7 +180,7 @@ def serve(handle: int) -> None:
     _import_everything()
     with socket.socket(fileno=handle) as asked:
         while True:
-            message, handles, _, _ = socket.recv_fds(asked, LARGEST, 3)
+            message, handles, _, _ = socket.recv_fds(asked, LARGEST, 3 + len(KINDS))
             if not message:
                 return
             request = json.loads(message)
@@ -207,7 +211,8 @@ def _import_everything() -> None:
 
     for name in Commands.summaries:
         importlib.import_module(f"comfyui_agent.cli.{Commands.modules.get(name, name)}")
-    for module in ("sim.simulator", "engine.composition", "engine.intake.monitor", "web.page_server", "store.connect"):
+    parts = ("sim.simulator", "engine.composition", "engine.intake.monitor", "web.page_server", "store.connect")
+    for module in (*parts, "store.postgres.driver"):
         importlib.import_module(f"comfyui_agent.{module}")
     gc.freeze()
 
@@ -223,7 +228,8 @@ def _run(request: dict[str, Any], handles: list[int]) -> None:
     try:
         if request["session"]:
             os.setsid()
-        for number, handle in enumerate(handles):
+        enter(handles[3:])
+        for number, handle in enumerate(handles[:3]):
             os.dup2(handle, number)
         os.closerange(3, 1024)
         if request["terminal"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -23,6 +24,7 @@ from comfyui_agent.domain.locations import Location
 from comfyui_agent.lab.fault_proxy import Fault
 from support.children import keep
 from support.servers import free_port
+from support.threaded_proxy import ThreadedProxy
 
 STORES = ("moto", "rclone")
 BUCKET = "e3-tests"
@@ -76,49 +78,68 @@ def credentials(endpoint: str) -> dict[str, str]:
     }
 
 
+class ObjectServer:
+    """A store as a process. It can be killed and started again at its port; `rclone` still has its objects then."""
+
+    def __init__(self, kind: str, folder: Path, address: str = "127.0.0.1") -> None:
+        self.kind = kind
+        self._folder, self._address, self._port = folder, address, free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        (folder / kind / BUCKET).mkdir(parents=True)
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{self._address}:{self._port}"
+
+    def start(self) -> ObjectServer:
+        programs, log_file = Path(sys.executable).parent, self._folder / f"{self.kind}.log"
+        if self.kind == "moto":
+            command = [str(programs / "moto_server"), "-H", self._address, "-p", str(self._port)]
+        else:
+            command = [str(programs / "rclone"), "serve", "s3", str(self._folder / self.kind)]
+            command += ["--addr", f"{self._address}:{self._port}", "--auth-key", f"{KEY},{SECRET}"]
+            command += ["--config", os.devnull]
+        with log_file.open("ab") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        self._process = process
+        keep(process)
+        deadline = time.monotonic() + 60
+        while not self._listens():
+            is_in_time = process.poll() is None and time.monotonic() < deadline
+            assert is_in_time, log_file.read_text()
+            time.sleep(0.02)
+        if self.kind == "moto":
+            request = urllib.request.Request(f"{self.endpoint}/{BUCKET}", method="PUT")
+            urllib.request.urlopen(request, timeout=30).close()
+        return self
+
+    def stop(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(20)
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((self._address, self._port), 1):
+            return True
+        return False
+
+
 class ObjectStores:
     """Each is started on first use and shared by all tests of a process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._started: dict[str, tuple[subprocess.Popen[bytes], str]] = {}
+        self._started: dict[str, ObjectServer] = {}
 
     def bucket(self, kind: str) -> Bucket:
         if kind not in self._started:
-            self._started[kind] = self._start(kind)
-        return Bucket(kind, self._started[kind][1])
-
-    def _start(self, kind: str) -> tuple[subprocess.Popen[bytes], str]:
-        port, programs = free_port(), Path(sys.executable).parent
-        (self._folder / kind / BUCKET).mkdir(parents=True)
-        if kind == "moto":
-            command = [str(programs / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
-        else:
-            command = [str(programs / "rclone"), "serve", "s3", str(self._folder / kind), "--addr", f"127.0.0.1:{port}"]
-            command += ["--auth-key", f"{KEY},{SECRET}", "--config", os.devnull]
-        with (self._folder / f"{kind}.log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-        keep(process)
-        deadline = time.monotonic() + 60
-        while not _listens(port):
-            is_in_time = process.poll() is None and time.monotonic() < deadline
-            assert is_in_time, (self._folder / f"{kind}.log").read_text()
-            time.sleep(0.02)
-        url = f"http://127.0.0.1:{port}"
-        if kind == "moto":
-            urllib.request.urlopen(urllib.request.Request(f"{url}/{BUCKET}", method="PUT"), timeout=30).close()
-        return process, url
+            self._started[kind] = ObjectServer(kind, self._folder).start()
+        return Bucket(kind, self._started[kind].endpoint)
 
     def stop(self) -> None:
-        for process, _ in self._started.values():
-            process.kill()
-            process.wait(20)
-
-
-def _listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
+        for server in self._started.values():
+            server.stop()
 
 
 @pytest.fixture(scope="session")
@@ -154,3 +175,13 @@ class Status(Fault):
     async def answer(self, chunk: bytes, passed: int) -> AsyncIterator[bytes]:  # noqa: ARG002
         if passed == 0:
             yield self._answer
+
+
+class CutUpload(Fault):
+    """Passes the first part of a request on, and resets both sides in the middle of its body."""
+
+    def __init__(self, proxy: ThreadedProxy) -> None:
+        self._proxy = proxy
+
+    async def request(self) -> None:
+        asyncio.get_running_loop().call_soon(self._proxy.cut_all, "PUT")

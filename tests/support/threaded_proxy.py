@@ -81,6 +81,10 @@ class ThreadedProxy:
     def drop(self, held: Hold) -> None:
         self.call(lambda: held.decide(dropped=True))
 
+    def cut_all(self, on: str) -> None:
+        """Reset open connections. To be called on the proxy's own loop."""
+        self._proxy.cut_all(on)
+
     def heal(self) -> None:
         self.call(self._proxy.heal)
 

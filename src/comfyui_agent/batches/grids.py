@@ -8,7 +8,6 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from comfyui_agent.domain.locations import Location
 from comfyui_agent.domain.processes import module_command
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
-from comfyui_agent.files.connect import open_files
+from comfyui_agent.files.connect import existing_files, open_files
 from comfyui_agent.files.port import Files
 from comfyui_agent.pictures.compose import Spec
 from comfyui_agent.pictures.grid import Cell, Grid, pages_of
@@ -34,7 +33,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
 LONGEST_REASON = 400
-COPIES_AT_ONCE = 8
+COPIES_AT_ONCE = 4
 COMPOSER = "comfyui_agent.pictures.compose"
 
 
@@ -93,11 +92,11 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
         raise NoGrid(f"{len(jobs):,} results are too many for a grid: at most {MOST_CELLS:,}")
     files = open_files(workspace.results, str(options.output or ""))
     mark = f".f{batch.generation}" if files.is_remote and await OBJECTS.run(files.is_fenced, 0) else ""
-    copies = await PLANNING.run(_copies, workspace, jobs)
+    copies = await _copies(workspace, jobs)
     for picture in _places(workspace, batch, jobs, options, mark):
         spec = await PLANNING.run(_spec, workspace, batch, jobs, options, picture, copies)
         shown = [workspace.shown(path) for path in spec.paths]
-        existing = await OBJECTS.run(_existing, files, shown)
+        existing = await OBJECTS.run(existing_files, files, shown)
         output = workspace.shown(picture) if options.output else ""
         trouble = await store.run(ops.claim_grid_files, batch.id, shown, existing, output)
         if not trouble:
@@ -120,29 +119,26 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
     return spec
 
 
-def _existing(files: Files, names: Sequence[str]) -> list[str]:
-    return [name for name in names if files.exists(name)]
-
-
-def _remove(results: Location, name: str) -> None:
-    with contextlib.suppress(OSError):
+def _remove(results: Location, name: str) -> bool:
+    try:
         open_files(results, name).remove(name)
+    except OSError:
+        return False
+    return True
 
 
-def _copies(workspace: Workspace, jobs: Sequence[Job]) -> dict[str, Path]:
+async def _copies(workspace: Workspace, jobs: Sequence[Job]) -> dict[str, Path]:
     """The pictures that lie in an object store, on this machine. Those that are gone are left out."""
-    files = open_files(workspace.results)
+    files, copies = open_files(workspace.results), dict[str, Path]()
     names = [job.outputs[0] for job in jobs if job.outputs and workspace.results.has(job.outputs[0])]
-    if not files.is_remote:
-        return {}
 
-    def copy(name: str) -> Path | None:
+    async def copy(name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            return files.local(name)
-        return None
+            copies[name] = await OBJECTS.run(files.local, name)
 
-    with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
-        return {name: path for name, path in zip(names, pool.map(copy, names), strict=True) if path is not None}
+    for start in range(0, len(names) if files.is_remote else 0, COPIES_AT_ONCE):  # results are published in between
+        await asyncio.gather(*map(copy, names[start : start + COPIES_AT_ONCE]))
+    return copies
 
 
 def _places(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: GridOptions, mark: str) -> Iterator[Path]:

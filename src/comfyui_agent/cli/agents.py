@@ -19,6 +19,7 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.events.bus import Bus
+from comfyui_agent.pools import OBJECTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
@@ -125,7 +126,7 @@ async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
     """An agent. Its lock file is removed at the end, even if a signal comes before it works."""
     from comfyui_agent.engine.composition import make_agent
 
-    await asyncio.to_thread(check_files, workspace)
+    await OBJECTS.run(check_files, workspace)
     try:
         agent = make_agent(store, workspace)
     except OSError as error:

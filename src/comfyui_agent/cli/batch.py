@@ -22,7 +22,6 @@ from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.engine.service import NOT_YET, take_back
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.agent_lock import working
 from comfyui_agent.usecases import batches as usecases
 from comfyui_agent.usecases.forecasts import Forecasts
 
@@ -96,7 +95,7 @@ async def watch(call: Invocation, batch_id: BatchId) -> int:
     """Watch a batch until it has ended: how far it is, how fast it goes, what renders now. Exit 1 if some failed."""
     async with call.opened() as store:
         found = await find_batch(store, batch_id)
-        if not found.status.has_ended and not working(call.workspace.locks):
+        if not found.status.has_ended and not await ops.is_worked_on(store, call.workspace.locks):
             warn("no burst runs here: run e3 burst again" if found.kind is BatchKind.BURST else NOBODY)
         return show_end(call, await follow(store, call.workspace, found.id, works=False, quiet=call.as_json))
 

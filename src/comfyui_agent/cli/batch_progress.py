@@ -22,7 +22,6 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.pace import Pace
 from comfyui_agent.engine.live_runs import read_live, want_previews
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.agent_lock import is_attended
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.forecasts import Forecasts
 
@@ -101,7 +100,8 @@ class _Worker:
             self._working = None
             if self._agent is not None and self._agent.blocked:
                 fail(self._agent.blocked)
-        if not is_attended(self.workspace.locks) and not await self.store.run(ops.is_batch_idle, self.batch_id):
+        is_left = not await self.store.run(ops.is_batch_idle, self.batch_id)
+        if is_left and not await ops.is_attended(self.store, self.workspace.locks):
             self._agent = make_agent(self.store, self.workspace, only=self.batch_id)
             self._working = asyncio.create_task(self._agent.run(until_idle=True))
 

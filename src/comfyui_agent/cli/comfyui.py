@@ -71,7 +71,7 @@ async def status(call: Invocation, names: Names = None) -> None:
     slots = _slots(call, names)
     call.show_list([report_of(slot.folder(call.workspace)) for slot in slots], _line, NONE)
     if not call.as_json:
-        call.warn_if_unattended()
+        call.warn_if_unattended_here()
     for slot in slots:
         if is_outdated(slot, slot.folder(call.workspace), call.workspace.root):
             warn(f"{slot.name} was started with other settings: e3 comfyui restart {slot.name}")

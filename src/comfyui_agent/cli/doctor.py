@@ -26,6 +26,7 @@ from comfyui_agent.engine.health_checks import (
 )
 from comfyui_agent.files.connect import missing_files
 from comfyui_agent.fleet.launch.state import server_urls
+from comfyui_agent.pools import OBJECTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import this_host
 from comfyui_agent.store.connect import version_of
@@ -68,7 +69,7 @@ async def _look(folder: Path, config: str) -> AsyncIterator[Finding]:
     where = str(workspace.config) if workspace.config else "none, so the defaults hold: e3 init makes one"
     yield Finding("configuration", True, where)
     found, usable = look_at_workflows(workspace)
-    for each in (*look_at_folders(workspace), *await asyncio.to_thread(look_at_files, workspace), *found):
+    for each in (*look_at_folders(workspace), *await OBJECTS.run(look_at_files, workspace), *found):
         yield each
     reasons: dict[str, str] = {}
     stuck: list[StuckPrompt] = []

@@ -32,8 +32,9 @@ from comfyui_agent.cli.workspace import (
 )
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.files.port import BadLocation
-from comfyui_agent.store.agent_lock import is_attended
+from comfyui_agent.store.agent_lock import is_attended_here
 from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.liveness import is_attended
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.usecases.errors import Invalid, UseCaseError
@@ -83,9 +84,14 @@ class Invocation:
         if not found:
             typer.echo(empty)
 
-    def warn_if_unattended(self) -> None:
-        """Say on stderr that no agent of this machine works the queue off."""
-        if not is_attended(self.workspace.locks):
+    def warn_if_unattended_here(self) -> None:
+        """Say on stderr that no agent of this workspace works the queue off."""
+        if not is_attended_here(self.workspace.locks):
+            warn(NOBODY)
+
+    async def warn_if_unattended(self, store: Store) -> None:
+        """Say on stderr that no agent works the queue off."""
+        if not await is_attended(store, self.workspace.locks):
             warn(NOBODY)
 
 

@@ -48,7 +48,7 @@ async def add(
         if added.missing:
             warn(added.missing)
         if not call.as_json and any(each.job is not None and not each.problem for each in added.answers):
-            call.warn_if_unattended()
+            await call.warn_if_unattended(store)
         return await _show(call, store, added.answers)
 
 

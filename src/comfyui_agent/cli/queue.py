@@ -11,9 +11,9 @@ import typer
 
 from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.batches.name_lookup import find_job
-from comfyui_agent.cli.invocation import Invocation, workspace_command
+from comfyui_agent.cli.invocation import NOBODY, Invocation, workspace_command
 from comfyui_agent.cli.lazy_group import SUMMARIES, LazyGroup, command_group
-from comfyui_agent.cli.output import describe_maker, fail, on_terminal, one_line, print_json
+from comfyui_agent.cli.output import describe_maker, fail, on_terminal, one_line, print_json, warn
 from comfyui_agent.cli.workspace import Name
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
@@ -59,6 +59,7 @@ async def ls(
         counts = await store.run(ops.count_jobs)
         lost = await store.run(ops.lost_servers, batch)
         left = None if call.as_json or counts.is_idle else await Forecasts(store, call.workspace).left()
+        is_attended = counts.is_idle or await ops.is_attended(store, call.workspace.locks)
     if call.as_json:
         print_json([job.as_json() for job in jobs])
         return
@@ -71,8 +72,8 @@ async def ls(
     lost_jobs = "".join(f", {each.words}" for each in lost)
     waiting = f"{counts.pending} pending{lost_jobs}, {counts.processing} rendering"
     typer.echo(f"{waiting}, {counts.done} done, {needing_attention(counts.attention)}{outlook(left)}")
-    if not counts.is_idle:
-        call.warn_if_unattended()
+    if not is_attended:
+        warn(NOBODY)
 
 
 @workspace_command()

@@ -17,6 +17,7 @@ from comfyui_agent.cli.output import fail, warn
 from comfyui_agent.cli.workspace import check_addresses, check_files, opened, with_settings
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.pools import OBJECTS
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.listen_address import Listening, NotAllowed, NotServed, PortTaken, listen, tls_of
@@ -40,7 +41,7 @@ async def serve(
     address needs a token first: e3 token create.
     """
     check_addresses(call.workspace, are_given=False)
-    await asyncio.to_thread(check_files, call.workspace)
+    await OBJECTS.run(check_files, call.workspace)
     ui = call.workspace.settings.ui
     workspace = with_settings(call.workspace, "ui", host=host or ui.host, port=port or ui.port)
     async with opened(workspace, create=True) as store, page_of(store, workspace) as page:

@@ -1,4 +1,4 @@
-"""Downloading results: streamed to a temporary file, checked, and synced to disk. `files` publishes them."""
+"""Downloading results: streamed to a temporary file, checked, synced to disk, and only then renamed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from comfyui_agent.comfy.content import HEAD, FileKind, check_file, check_whole,
 from comfyui_agent.comfy.errors import AnswerTooLarge, OutputProblem, ServerLost
 from comfyui_agent.comfy.results import ResultFile
 from comfyui_agent.comfy.transport import CHUNK, Transport
+from comfyui_agent.files.folder import rename
 
 MARK = ".e3part"
 WRITTEN_AT_ONCE = 4 * 1024 * 1024
@@ -31,6 +32,11 @@ class StagedFile:
     path: Path
     kind: FileKind
     size: int
+
+    def publish(self, target: Path) -> Path:
+        """Give the file its final name in the same folder, atomically. This waits for the disk."""
+        rename(self.path, target)
+        return target
 
     def discard(self) -> None:
         self.path.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from comfyui_agent.config.workspace import Workspace
 
 PREFIX = "E3_"
 CONFIG = "E3_CONFIG"
-NOT_SETTINGS = frozenset({CONFIG, "E3_COMFYUI_URL", "E3_COMFYUI_DIR", "E3_COMFYUI_PYTHON"})
+NOT_SETTINGS = frozenset({CONFIG, "E3_COMFYUI_URL", "E3_COMFYUI_DIR", "E3_COMFYUI_PYTHON", "E3_TEST_POSTGRES"})
 DOCUMENTED = {
     "COMFY_MAX_RETRIES": ("books", "retry_limit"),
     "COMFY_RETRY_BACKOFF_SEC": ("retry_backoff_seconds",),

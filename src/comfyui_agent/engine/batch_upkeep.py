@@ -7,18 +7,16 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from comfyui_agent.batches.grids import NoGrid, make_grid
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.watch import Stage
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.run import Run
-from comfyui_agent.files.port import FilesAway
 from comfyui_agent.fleet.server import Health
-from comfyui_agent.pictures.compose import Spec
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import StoreError
@@ -26,7 +24,6 @@ from comfyui_agent.store.store import Store
 
 log = logging.getLogger(__name__)
 
-PAUSE = 1.0
 SHORTEST, LONGEST = 0.2, 5.0
 LOOKS = 20
 """How often to look within the time that a batch is given."""
@@ -61,7 +58,8 @@ class GridBuilder:
         try:
             batch = await self.store.run(ops.find_batch, batch_id)
             if batch is not None:
-                made = await self._make_patiently(batch)
+                drawing = partial(make_grid, self.store, self.workspace, batch)
+                made = await self.recorder.outlast(drawing, f"the grid of {batch_id} waits", batch_id=batch_id)
                 grid = self.workspace.shown(made.pictures[0])
         except NoGrid as error:
             problem = str(error)
@@ -75,20 +73,6 @@ class GridBuilder:
         if problem is not None:
             log.error("the grid of %s cannot be made: %s", batch_id, problem)
         await self.recorder.write(ops.settle_grid, batch_id, self.lock.worker, generation, grid=grid, problem=problem)
-
-    async def _make_patiently(self, batch: Batch) -> Spec:
-        """Make a grid, as soon as the object store is there."""
-        is_told = False
-        while True:
-            try:
-                return await make_grid(self.store, self.workspace, batch)
-            except FilesAway as error:
-                if not is_told:
-                    message = f"the grid of {batch.id} waits: {error.strerror}. Trying again"
-                    log.error("%s", message)
-                    await self.recorder.note(Event(EventName.ALERT_DISK, batch_id=batch.id, message=message))
-                is_told = True
-                await self.recorder.clock.sleep(PAUSE)
 
 
 @dataclass

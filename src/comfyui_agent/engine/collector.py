@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from errno import EACCES, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOSPC, EPERM, EROFS
 from pathlib import Path
@@ -21,8 +21,7 @@ from comfyui_agent.engine.intake.put_away_files import FinishedFiles
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.result_names import fence_mark, stem_of, targets
-from comfyui_agent.files.connect import open_files
-from comfyui_agent.files.folder import keep_aside
+from comfyui_agent.files.connect import existing_files, open_files
 from comfyui_agent.files.port import Files
 from comfyui_agent.fleet.server import FleetServer, Health
 from comfyui_agent.pools import OBJECTS, PUBLISHING, Pool
@@ -58,10 +57,10 @@ class Haul:
     stem: Path
     files: Files
     staged: list[StagedFile] = field(default_factory=list)
-    names: dict[str, None] = field(default_factory=dict)
-    """Under which it was published, or tried to be."""
+    claimed: set[str] = field(default_factory=set)
     new: set[str] = field(default_factory=set)
-    """Names that the job did not have before: what is there is somebody else's."""
+    """Names that the job had not claimed before: what is there is somebody else's."""
+    published: list[str] = field(default_factory=list)
 
     @property
     def pool(self) -> Pool:
@@ -208,50 +207,56 @@ class Collector:
                 self.workspace.check_result(path)
             except ValueError as error:
                 raise Unkeepable(str(error)) from None
-        if not haul.files.is_remote and any(path.exists() for path in paths):
-            await self._make_room(leased, paths, await self.store.run(ops.owned_files, shown))
+        if haul.files.is_remote:
+            existing = await haul.pool.run(existing_files, haul.files, shown)
+        else:
+            existing = [name for name, path in zip(shown, paths, strict=True) if path.exists()]
+        if existing:
+            await self._make_room(leased, haul, existing, await self.store.run(ops.owned_files, existing))
         asked_at, until = self.clock.now(), self.leases.proved_until(leased.lease)
         renews = until - asked_at < self.leases.seconds / 2
         had = await self.recorder.write(ops.claim_files, leased.lease, shown, self.leases.seconds, renews=renews)
         if renews:
             until = self.leases.prove(leased.lease, asked_at)
-        haul.new.update(set(shown) - set(had) - haul.names.keys())
-        haul.names.update(dict.fromkeys(shown))
-        publishing = asyncio.ensure_future(haul.pool.run(self._publish_all, leased, haul, shown, until))
+        haul.new.update(set(shown) - set(had) - haul.claimed)
+        haul.claimed.update(shown)
+        sources = {name: file.path for name, file in zip(shown, haul.staged, strict=True)}
+        publishing = asyncio.ensure_future(haul.pool.run(self._publish_all, leased, haul, sources, until))
         try:
             await _finish(publishing)
         except asyncio.CancelledError:
             if haul.files.is_remote:
-                self._late.append((publishing, shown))
+                self._late.append((publishing, haul.published))
+                publishing.add_done_callback(_ignore)
             raise
-        except FileExistsError as error:
-            await self._move_aside(leased, haul.files, str(error.filename))
+        except FileExistsError as error:  # since a moment ago
+            await self._keep_aside(haul, str(error.filename))
             return None
         return shown
 
-    def _publish_all(self, leased: Leased, haul: Haul, names: Sequence[str], until: float) -> None:
-        for file, name in zip(haul.staged, names, strict=True):
+    def _publish_all(self, leased: Leased, haul: Haul, sources: Mapping[str, Path], until: float) -> None:
+        for name, source in sources.items():
             if haul.files.is_remote:  # the files before may have taken long, and the lease was renewed meanwhile
                 until = max(until, self.leases.proved_until(leased.lease))
             if self.clock.now() >= until:
                 raise LeaseLost("the lease could have run out before the file was named")
-            haul.files.publish(file.path, name, replaces=name not in haul.new)
+            haul.files.publish(source, name, replaces=name not in haul.new)
+            haul.published.append(name)
 
-    async def _move_aside(self, leased: Leased, files: Files, name: str) -> None:
-        """An object in the way that is no job's."""
-        await expect_result(self.store, leased, name)
-        kept = await OBJECTS.run(files.keep_aside, name)
+    async def _make_room(self, leased: Leased, haul: Haul, names: Sequence[str], owned: frozenset[str]) -> None:
+        """Files in the way that are no job's are kept under another name, or not touched if the job names them.
+
+        This comes before the names are claimed: what a job has claimed is removed if it fails."""
+        for name in names:
+            if (self.workspace.results.folder / name).is_dir():
+                raise Unkeepable(f"{name} is a folder: give the job another file_path")
+            if name not in owned:
+                await expect_result(self.store, leased, name)
+                await self._keep_aside(haul, name)
+
+    async def _keep_aside(self, haul: Haul, name: str) -> None:
+        kept = await haul.pool.run(haul.files.keep_aside, name)
         log.warning("%s was there already and is no job's: it is now %s", name, kept)
-
-    async def _make_room(self, leased: Leased, paths: Sequence[Path], owned: frozenset[str]) -> None:
-        """Files in the way that are no job's are kept under another name, or not touched if the job names them."""
-        for path in paths:
-            if path.is_dir():
-                raise Unkeepable(f"{self.workspace.shown(path)} is a folder: give the job another file_path")
-            if self.workspace.shown(path) not in owned and path.exists():
-                await expect_result(self.store, leased, self.workspace.shown(path))
-                kept = await PUBLISHING.run(keep_aside, path)
-                log.warning("%s was there already and is no job's: it is now %s", path, kept.name)
 
     async def _tidy(self, leased: Leased, strays: Sequence[str]) -> None:
         await self.remove(strays)
@@ -260,18 +265,37 @@ class Collector:
             await self._finished.put_away(leased.lease.job_id, source or leased.source, leased.digest, leased.job_type)
 
     async def remove(self, paths: Sequence[str]) -> None:
-        """Remove files of ours that nothing refers to any more, and what was uploaded too late."""
-        late = [name for publishing, names in self._late if publishing.done() for name in names]
-        self._late = [each for each in self._late if not each[0].done()]
-        if paths or late:
-            await self.store.run(ops.with_unowned, [*paths, *late], self._unlink)
+        """Remove files of ours that nothing refers to any more, and what was uploaded too late.
 
-    def _unlink(self, path: str) -> None:
+        What cannot be removed now, or was left by an agent that died, is on record: a later round removes it.
+        """
+        late = [each for each in self._late if each[0].done()]
+        strays = [*paths, *(name for _, names in late for name in names), *await self.store.run(ops.list_strays)]
+        if strays and await self._answers(strays[0]):
+            self._late = [each for each in self._late if each not in late]
+            await self.store.run(ops.with_unowned, list(dict.fromkeys(strays)), self._unlink)
+
+    async def _answers(self, path: str) -> bool:
+        """Whether files can be removed now. A store that is away is not waited for in a transaction."""
+        files = open_files(self.workspace.results, path)
+        try:
+            if files.is_remote:
+                await OBJECTS.run(files.exists, path)
+        except OSError as error:
+            log.info("%s could not be removed yet: %s", path, error.strerror)
+            return False
+        return True
+
+    def _unlink(self, path: str) -> bool:
         try:
             files = open_files(self.workspace.results, path)
             files.remove(path if files.is_remote else str(self.workspace.entry(path)))
-        except (OSError, ValueError) as error:
-            log.warning("%s could not be removed: %s", path, error)
+        except ValueError as error:
+            log.warning("%s cannot be removed: %s", path, error)
+        except OSError as error:
+            log.warning("%s could not be removed yet: %s", path, error)
+            return False
+        return True
 
 
 async def expect_result(store: OperationRunner, leased: Leased, shown: str) -> None:
@@ -279,12 +303,15 @@ async def expect_result(store: OperationRunner, leased: Leased, shown: str) -> N
 
     Members of a batch that come from no file of their own have paths that E3 chose.
     """
-    if chooses_name(leased) and shown not in await store.run(ops.recorded_files, [shown]):
+    is_chosen = leased.file_path is not None and (leased.batch_id is None or leased.source is not None)
+    if is_chosen and shown not in await store.run(ops.recorded_files, [shown]):
         raise Unkeepable(f"{shown} is there already and is no result of E3: move it, or give the job another file_path")
 
 
-def chooses_name(leased: Leased) -> bool:
-    return leased.file_path is not None and (leased.batch_id is None or leased.source is not None)
+def _ignore(late: asyncio.Future[None]) -> None:
+    """Look at an error that nobody waits for: the job is another's."""
+    if not late.cancelled():
+        late.exception()
 
 
 async def _finish(work: Coroutine[Any, Any, None] | asyncio.Future[None]) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from comfyui_agent.config.validation import Complaints
@@ -18,12 +17,9 @@ from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.needs import Needs, needs_of_template
 from comfyui_agent.domain.node_classes import loads_from_outside
 from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, NoSuchPlace, avoiding_cache, inputs_of, place, saving_nodes
-from comfyui_agent.engine.collector import Unkeepable, chooses_name, expect_result
+from comfyui_agent.engine.collector import Unkeepable, expect_result
 from comfyui_agent.engine.result_names import stem_of
 from comfyui_agent.engine.server_inputs import uploads_of
-from comfyui_agent.files.connect import open_files
-from comfyui_agent.files.port import FilesAway
-from comfyui_agent.pools import OBJECTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.needs import Described
 from comfyui_agent.store.records import Leased
@@ -60,8 +56,8 @@ class PromptBuilder:
         """The prompt of a run; the same for whoever takes it over."""
         try:
             stem_of(leased, self._workspace)
-            if leased.file_path and chooses_name(leased):
-                await self._expect_free(leased, self._workspace.inside(leased.file_path))
+            if leased.file_path and (path := self._workspace.inside(leased.file_path)).is_file():
+                await expect_result(self._store, leased, self._workspace.shown(path))
         except (ValueError, Unkeepable) as error:
             raise NotBuildable(str(error)) from None
         except OSError as error:
@@ -84,17 +80,6 @@ class PromptBuilder:
         folder = f"e3_{self._store.identity}/{leased.lease.job_id // JOBS_PER_FOLDER}"
         expected = None if node is None else frozenset({node})
         return BuiltPrompt(_saving_apart(graph, f"{folder}/{leased.prompt_id}"), expected, plain)
-
-    async def _expect_free(self, leased: Leased, path: Path) -> None:
-        """Unkeepable if somebody's file is where the result shall go."""
-        shown = self._workspace.shown(path)
-        files = open_files(self._workspace.results, shown)
-        try:
-            is_taken = await OBJECTS.run(files.exists, shown) if files.is_remote else path.is_file()
-        except FilesAway:  # it is looked at again when there is a result
-            return
-        if is_taken:
-            await expect_result(self._store, leased, shown)
 
     async def needs_of(self, job: Described) -> Needs | None:
         """What a row needs that was made by hand. None if it cannot become a prompt."""

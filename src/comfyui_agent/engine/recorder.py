@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.files.port import FilesAway
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, StoreError
 from comfyui_agent.store.operation import Operation, OperationRunner
@@ -47,6 +49,20 @@ class Recorder:
 
     async def note(self, event: Event) -> None:
         await self.write(ops.add_event, event)
+
+    async def outlast(self, work: Callable[[], Awaitable[T]], waiting: str, **about: Any) -> T:
+        """Do what needs an object store, as soon as that is there. `waiting` says what waits, once."""
+        is_told = False
+        while True:
+            try:
+                return await work()
+            except FilesAway as error:
+                if not is_told:
+                    message = f"{waiting}: {error.strerror}. Trying again"
+                    log.error("%s", message)
+                    await self.note(Event(EventName.ALERT_DISK, message=message, **about))
+                is_told = True
+                await self.clock.sleep(PAUSE)
 
     async def alert(self, message: str) -> None:
         """Tell people that the database was away, now that it is back."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from comfyui_agent.clock import Clock
@@ -18,21 +19,19 @@ from comfyui_agent.comfy.errors import (
     UploadRefused,
 )
 from comfyui_agent.comfy.watch import Watch
-from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.sent_prompt import filled_in
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.engine.prompt_builder import BuiltPrompt, NotBuildable
 from comfyui_agent.engine.recorder import Recorder
-from comfyui_agent.files.port import FilesAway
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased
 
 log = logging.getLogger(__name__)
 
-TICK, PAUSE = 0.5, 1.0
+TICK = 0.5
 LARGEST_SENT = 64 * 1024
 WITH_PREVIEWS = {"preview_method": "auto"}
 """Asks the server for pictures of unfinished work, however it was started; older ones ignore it."""
@@ -142,26 +141,14 @@ class Sender:
         return await self._post(run, await self._fit(run, built))
 
     async def _fit(self, run: SendingRun, built: BuiltPrompt) -> BuiltPrompt:
-        graph = await self._fit_patiently(run, built)
+        fitting = partial(self.inputs.fit, built.graph, run.leased.pictures, run.server)
+        graph = await self.recorder.outlast(
+            fitting, "an input picture cannot be fetched", job_id=run.leased.lease.job_id
+        )
         sent = json_text(filled_in(built.plain, graph))
         if len(sent) <= LARGEST_SENT:
             run.leased = replace(run.leased, lease=replace(run.leased.lease, sent=sent))
         return replace(built, graph=graph)
-
-    async def _fit_patiently(self, run: SendingRun, built: BuiltPrompt) -> Graph:
-        """The graph for its server, as soon as the object store with the input pictures is there."""
-        is_told = False
-        while True:
-            try:
-                return await self.inputs.fit(built.graph, run.leased.pictures, run.server)
-            except FilesAway as error:
-                if not is_told:
-                    message = f"input pictures cannot be fetched: {error.strerror}. Trying again"
-                    log.error("%s: %s", run.leased.config_name, message)
-                    job_id = run.leased.lease.job_id
-                    await self.recorder.note(Event(EventName.ALERT_DISK, job_id=job_id, message=message))
-                is_told = True
-                await self.clock.sleep(PAUSE)
 
     async def _post(self, run: SendingRun, built: BuiltPrompt) -> Watch:
         """A server that takes the post and does not answer is waited for until it is given up."""

@@ -11,7 +11,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.agent_lock import is_attended, living
+from comfyui_agent.store.agent_lock import living
 from comfyui_agent.store.store import Store
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ async def serve(agent: Agent, monitor: Monitor, *, until_idle: bool = False) -> 
 async def take_back(store: Store, workspace: Workspace, batch_id: str) -> bool:
     """Agents take prompts back; where none lives it is done here. False if that could not be done yet."""
     workers = {each.attempt_worker for each in await store.run(ops.open_attempts) if each.batch_id == batch_id}
-    if not workers or is_attended(workspace.locks) or workers & set(living(workspace.locks)):
+    if not workers or workers & set(living(workspace.locks)) or await ops.is_attended(store, workspace.locks):
         return True
     working = asyncio.create_task(make_agent(store, workspace, only=batch_id).run())
     until = time.monotonic() + PATIENCE

@@ -15,6 +15,10 @@ def open_files(location: Location, name: str = "") -> Files:
     return _open(location) if location.url and location.has(name) else Folder(location.folder)
 
 
+def existing_files(files: Files, names: Sequence[str]) -> list[str]:
+    return [name for name in names if files.exists(name)]
+
+
 def missing_files(location: Location, names: Sequence[str]) -> list[str]:
     """Those of recorded names whose files are not there. FilesAway, BadLocation."""
     here = [name for name in names if location.has(name)]

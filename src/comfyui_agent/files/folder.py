@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TypeVar
 
-from comfyui_agent.files.port import BadLocation, Peek
+from comfyui_agent.files.port import BadLocation, NoPlainFile, Peek
 
 P = TypeVar("P", bound=PurePath)
 
 MOST_KEPT_ASIDE = 10_000
+OPENING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,18 @@ class Folder:
         return [name for name in names if not (self.root / name).is_file()]
 
     def peek(self, name: str, length: int, version: str = "") -> Peek:  # noqa: ARG002
-        with (self.root / name).open("rb") as file:
-            facts = os.fstat(file.fileno())
-            return Peek(file.read(length), f"{facts.st_mtime_ns:x}-{facts.st_size:x}")
+        """Look at a plain file. It never blocks on a pipe or follows a link."""
+        path = self.root / name
+        facts, head = path.lstat(), b""
+        if stat.S_ISREG(facts.st_mode):
+            handle = os.open(path, OPENING)
+            try:
+                facts, head = os.fstat(handle), os.read(handle, length)
+            finally:
+                os.close(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise NoPlainFile
+        return Peek(head, f"{facts.st_mtime_ns:x}-{facts.st_size:x}")
 
     def local(self, name: str) -> Path:
         return self.root / name

@@ -16,11 +16,10 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from errno import EACCES, EEXIST, EINVAL, EIO, ENOENT
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import obstore
 from obstore.exceptions import (
@@ -39,7 +38,7 @@ from comfyui_agent.files.local_cache import LocalCache, digest_of_file
 from comfyui_agent.files.port import BadLocation, FilesAway, Peek
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta, PutMode
+    from obstore import ObjectMeta, PutMode, PutResult
     from obstore.store import ObjectStore
 
 LARGEST_PUT = 128 * 1024**2
@@ -55,17 +54,11 @@ NO_CREDENTIALS = ("//169.254.", "//metadata")
 """Where clouds give credentials to their own machines: asked last, when there are no others."""
 
 
-@dataclass(frozen=True)
-class _Stored:
+class _Stored(NamedTuple):
     """An object that was read whole."""
 
     digest: str
     meta: ObjectMeta
-
-    @property
-    def version(self) -> PutMode:
-        known = {"e_tag": self.meta["e_tag"], "version": self.meta["version"]}
-        return {key: value for key, value in known.items() if value}  # type: ignore[return-value]
 
 
 class ObjectFiles:
@@ -74,7 +67,7 @@ class ObjectFiles:
     def __init__(self, location: Location) -> None:
         self._location = location
         self._cache = LocalCache(location.copies, location.memory_bytes)
-        self._transfers = _connect(location.url, TRANSFER_SECONDS, retries=3)
+        self._transfers = _connect(location.url, TRANSFER_SECONDS, retries=2)
         self._quick = _connect(location.url, ANSWER_SECONDS, retries=1)
         self._probing = threading.Lock()
         self._is_conditional: bool | None = None
@@ -103,8 +96,8 @@ class ObjectFiles:
             if there is None or there.digest != digest:
                 if there is not None and not replaces:
                     raise FileExistsError(EEXIST, "it is there already", name)
-                mode: PutMode = "create" if there is None else there.version
-                is_ours = self._put(source, name, size, mode if is_conditional else "overwrite")
+                mode: PutMode = "create" if there is None else _unless_changed(there.meta)
+                is_ours = self._put(source, name, mode if is_conditional else "overwrite")
                 there = self._read(name, size)
             if there is not None and there.digest == digest:
                 with suppress(OSError):  # whoever wants it on this machine need not fetch it
@@ -146,7 +139,12 @@ class ObjectFiles:
         return peek
 
     def local(self, name: str) -> Path:
-        return self._cache.get(*self._copy_of(self._head(name), name), lambda path: self._fetch(name, path))
+        try:
+            return self._cache.get(*self._copy_of(self._head(name), name), lambda path: self._fetch(name, path))
+        except (FileNotFoundError, FilesAway):
+            raise
+        except OSError as error:
+            raise FilesAway(error.errno, f"no copy can be made on this machine: {error.strerror}") from None
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError), self._answering(name):
@@ -160,34 +158,20 @@ class ObjectFiles:
                 with _translated(self._location):
                     first = obstore.put(self._quick, name, b"1", mode="create")
                 try:
-                    known = {key: value for key, value in first.items() if value}
-                    is_kept = not self._put_bytes(name, "create") and self._put_bytes(name, "overwrite")
-                    self._is_conditional = is_kept and not self._put_bytes(name, known)  # type: ignore[arg-type]
+                    is_kept = not self._put(b"2", name, "create") and self._put(b"3", name, "overwrite")
+                    self._is_conditional = is_kept and not self._put(b"4", name, _unless_changed(first))
                 finally:
                     self.remove(name)
             return self._is_conditional
 
-    def _put_bytes(self, name: str, mode: PutMode) -> bool:
+    def _put(self, source: Path | bytes, name: str, mode: PutMode) -> bool:
+        """Send a file, or a few bytes. False if something else is there."""
+        is_large = isinstance(source, Path) and source.stat().st_size > LARGEST_PUT
+        sent = source.read_bytes() if isinstance(source, Path) and not is_large else source
+        kind = {"Content-Type": mimetypes.guess_type(name)[0] or "application/octet-stream"}
+        parts: dict[str, Any] = {"use_multipart": is_large, "chunk_size": PART_BYTES, "max_concurrency": PARTS_AT_ONCE}
         with _translated(self._location), suppress(AlreadyExistsError, PreconditionError):
-            obstore.put(self._quick, name, os.urandom(8), mode=mode)
-            return True
-        return False
-
-    def _put(self, source: Path, name: str, size: int, mode: PutMode) -> bool:
-        """Send a file. False if something else is there."""
-        attributes = {"Content-Type": mimetypes.guess_type(name)[0] or "application/octet-stream"}
-        sent = source if size > LARGEST_PUT else source.read_bytes()
-        with _translated(self._location), suppress(AlreadyExistsError, PreconditionError):
-            obstore.put(
-                self._transfers,
-                name,
-                sent,
-                mode=mode,
-                attributes=attributes,
-                use_multipart=size > LARGEST_PUT,
-                chunk_size=PART_BYTES,
-                max_concurrency=PARTS_AT_ONCE,
-            )
+            obstore.put(self._transfers, name, sent, mode=mode, attributes=kind, **parts)
             return True
         return False
 
@@ -260,8 +244,10 @@ def _translated(location: Location, name: str = "") -> Iterator[None]:
         if name:
             raise FileNotFoundError(ENOENT, "it is not there", name) from None
         raise FilesAway(ENOENT, f"there is no bucket {location.url.split('/')[2]}: make it") from None
-    except InvalidPathError as error:
-        raise OSError(EINVAL, f"an object cannot have this name: {_reason(error)}") from None
+    except (InvalidPathError, ValueError):  # half a character, a name with dots or empty parts
+        if name:
+            raise FileNotFoundError(ENOENT, "no object can have this name", name) from None
+        raise OSError(EINVAL, "no object can have this name") from None
     except (AlreadyExistsError, PreconditionError):
         raise
     except BaseError as error:
@@ -284,6 +270,12 @@ def _reason(error: BaseError) -> str:
 
 def _first_line(error: BaseError) -> str:
     return str(error).split("\n")[0].rpartition(": ")[2][:100]
+
+
+def _unless_changed(known: ObjectMeta | PutResult) -> PutMode:
+    """To replace an object only if it is still the known one."""
+    version = {"e_tag": known["e_tag"], "version": known["version"]}
+    return {key: value for key, value in version.items() if value}  # type: ignore[return-value]
 
 
 def _version_of(meta: ObjectMeta) -> str:

@@ -16,6 +16,10 @@ class FilesAway(OSError):
     """The object store does not do what it is asked for now. Waiting may mend it; `strerror` has no secrets."""
 
 
+class NoPlainFile(OSError):
+    """A pipe, a folder, a link or the like."""
+
+
 @dataclass(frozen=True)
 class Peek:
     """The first bytes of a file, and a text that changes with the file."""

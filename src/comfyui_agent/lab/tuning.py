@@ -27,7 +27,7 @@ from comfyui_agent.fleet.launch.supervisor import Supervisor
 from comfyui_agent.fleet.launch.tuning import Tuning
 from comfyui_agent.lab.payloads import Payload
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.agent_lock import NamedLock, is_attended
+from comfyui_agent.store.agent_lock import NamedLock, is_attended_here
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
 
@@ -50,7 +50,7 @@ def sandbox_in(workspace: Workspace, card: str = "") -> Workspace:
         cards = ", ".join(dict.fromkeys(slot.card for slot in slots))
         raise CannotTune(f"comfyui.launch has no card {card}: name one of {cards}" if cards else "there is no card")
     for folder in slot_folders(workspace):
-        if process.is_running(folder) or (folder.state().is_wanted and is_attended(workspace.locks)):
+        if process.is_running(folder) or (folder.state().is_wanted and is_attended_here(workspace.locks)):
             raise CannotTune(f"{folder.name} is in use: e3 comfyui down first, and e3 comfyui up afterwards")
     launches = tuple(_tuned(launch, workspace.root, card) for launch in sections.values())
     comfyui = workspace.settings.comfyui.model_copy(update={"launch": launches, "servers": ()})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import os
 import re
 import socket
@@ -15,6 +17,7 @@ SUFFIX = ".lock"
 PART = "-part"
 PAGE = "-page-part"
 LONGEST_NOTE = 4096
+BOOT, MOUNTS = Path("/proc/sys/kernel/random/boot_id"), "/proc/self/ns/mnt"
 
 if sys.platform == "win32":  # pragma: no cover - kept possible
     import msvcrt
@@ -39,7 +42,7 @@ class AgentLock:
     def __init__(self, folder: Path, *, is_part: bool = False, is_page: bool = False) -> None:
         """`is_part`: the process does not work off the whole queue. `is_page`: it works off nothing."""
         self.host = this_host()
-        name = SAFE.sub("-", self.host)[:40] or "host"
+        name = SAFE.sub("-", socket.gethostname())[:40] or "host"
         self.worker = f"{name}-{os.getpid()}-{uuid.uuid4().hex[:8]}{PAGE if is_page else PART if is_part else ''}"
         self.folder = folder.absolute()
         self.folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -66,12 +69,16 @@ class AgentLock:
         with contextlib.suppress(OSError):
             os.utime(self.path)
 
+    def dead(self) -> list[str]:
+        """Workers that left their lock files in this folder."""
+        return [path.name.removesuffix(SUFFIX) for path in self.folder.glob(f"*{SUFFIX}") if is_free(path)]
+
     def sweep(self) -> list[str]:
         """Remove the lock files of dead processes. Returns their workers."""
-        dead = [path for path in self.folder.glob(f"*{SUFFIX}") if is_free(path)]
-        for path in dead:
-            path.unlink(missing_ok=True)
-        return [path.name.removesuffix(SUFFIX) for path in dead]
+        dead = self.dead()
+        for worker in dead:
+            (self.folder / f"{worker}{SUFFIX}").unlink(missing_ok=True)
+        return dead
 
     def release(self) -> None:
         """Give the lock back. Only the first call does something: later the handle may be another file's."""
@@ -115,9 +122,19 @@ class NamedLock:
             self._handle = None
 
 
+@functools.cache
 def this_host() -> str:
-    """The name by which this machine or container is known in the database."""
-    return socket.gethostname()
+    """The name by which this machine or container is known in the database.
+
+    Its processes see each other's lock files. Two machines, or two containers, of the same host name differ in the
+    second part; so does a machine after a restart.
+    """
+    marks = []
+    with contextlib.suppress(OSError):  # there is no such thing but on Linux
+        marks = [BOOT.read_text(), os.readlink(MOUNTS)]  # noqa: PTH115 - it leads nowhere
+    return "-".join(
+        [socket.gethostname(), *([hashlib.sha256("".join(marks).encode()).hexdigest()[:8]] if marks else [])]
+    )
 
 
 def living(folder: Path) -> list[str]:
@@ -130,8 +147,8 @@ def working(folder: Path) -> list[str]:
     return [name for name in living(folder) if not name.endswith(PAGE)]
 
 
-def is_attended(folder: Path) -> bool:
-    """Whether a living worker works off the whole queue."""
+def is_attended_here(folder: Path) -> bool:
+    """Whether a living worker of this workspace works off the whole queue."""
     return any(not name.endswith(PART) for name in living(folder))
 
 

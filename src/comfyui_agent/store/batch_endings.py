@@ -62,11 +62,10 @@ def _begin(session: Session, batch_id: str, status: BatchStatus, reason: str) ->
         return None
     session.run("begin_ending", id=batch_id, status=status.value, reason=reason)
     ending = {"batch_id": batch_id, "status": status.value, "reason": reason}
-    at_work = session.rows("processing_members", id=batch_id)
-    _end(session, ending, at_work)
-    count = session.run("list_pending_members", id=batch_id)
+    count = session.run("list_open_members", id=batch_id)
+    _end(session, ending, session.rows("processing_members", id=batch_id))
     _end_part(session, ending)
-    return len(at_work) + count
+    return count
 
 
 @transition

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from comfyui_agent.store.copying import Tables
 from comfyui_agent.store.errors import DatabaseUnusable
 from comfyui_agent.store.records import Compacted
-from comfyui_agent.store.sqlite.backup import backup_file
-from comfyui_agent.store.sqlite.driver import SqliteDriver, compact_file, migrate_file, version_of_file
+from comfyui_agent.store.sqlite.backup import copy_pages, copy_rows, named_when_whole
+from comfyui_agent.store.sqlite.driver import (
+    SqliteDriver,
+    compact_file,
+    find_or_make_room,
+    migrate_file,
+    version_of_file,
+)
 from comfyui_agent.store.sqlite.migrator import NEWEST
 from comfyui_agent.store.sqlite.tables import SqliteTables
 from comfyui_agent.store.store import Store
@@ -39,11 +47,20 @@ def backup_store(
     place: str | Path, file: Path, *, force: bool = False, progress: Callable[[float], None] = lambda _: None
 ) -> int:
     """Write a consistent copy to an SQLite file, while agents work. Returns its rows. BackupRefused if it is there."""
-    return backup_file(_path(place), file, force=force, progress=progress)
+    if is_postgres(place):
+        with named_when_whole(file, force=force) as unnamed, closing(open_tables(place, is_snapshot=True)) as source:
+            return copy_rows(source, unnamed, progress)
+    path = _path(place)
+    find_or_make_room(path, create=False)
+    with named_when_whole(file, force=force, besides=path) as unnamed:
+        return copy_pages(path, unnamed, progress)
 
 
-def open_tables(place: str | Path) -> Tables:
-    """A database that is there and up to date, for `copy_tables`."""
+def open_tables(place: str | Path, *, is_snapshot: bool = False) -> Tables:
+    """A database that is there and up to date, for `copy_tables`. `is_snapshot`: as it is now, for PostgreSQL."""
+    if is_postgres(place):
+        tables: Tables = _postgres("tables").PostgresTables(str(place), is_snapshot=is_snapshot)
+        return tables
     return SqliteTables(_path(place))
 
 
@@ -58,15 +75,14 @@ def is_postgres(place: str | Path) -> bool:
     return str(place).startswith(POSTGRES)
 
 
-def _postgres() -> ModuleType:
-    """The driver of PostgreSQL. What it needs is installed by those who use it."""
+def _postgres(module: str = "driver") -> ModuleType:
+    """A module for PostgreSQL. What it needs is installed by those who use it."""
     try:
-        from comfyui_agent.store.postgres import driver
+        return import_module(f"comfyui_agent.store.postgres.{module}")
     except ImportError as error:
         raise DatabaseUnusable(
             f"PostgreSQL needs the package {error.name}: pip install 'e3-comfyui-agent[postgres]'"
         ) from None
-    return driver
 
 
 def _path(place: str | Path) -> Path:

@@ -7,6 +7,7 @@
     ├── DatabaseAway         locked by another program, or not reachable: try again
     ├── DatabaseFull         no room on its disk, or the disk fails: nothing was changed, try again
     ├── DatabaseUnusable     read-only, corrupt, too new or of another program: a person has to do something
+    │   └── UnfinishedCopy   `e3 db copy` into it was broken off
     ├── BackupRefused        the file of a backup is there already
     ├── CopyRefused          a database cannot be copied as things are now
     └── StoreClosed
@@ -49,6 +50,13 @@ class DatabaseFull(StoreError):
 
 class DatabaseUnusable(StoreError):
     """Read-only, corrupt, too new or of another program: a person has to do something."""
+
+
+class UnfinishedCopy(DatabaseUnusable):
+    """`e3 db copy` into it was broken off."""
+
+    def __init__(self, name: object) -> None:
+        super().__init__(f"{name} is an unfinished copy: run the same e3 db copy again, or remove it")
 
 
 class BackupRefused(StoreError):

@@ -51,10 +51,11 @@ def begin_request(
     """Note that `creator` is about to make something, or why it need not. `is_alone`: an earlier try was given up."""
     session.run("prune_requests", days=KEPT_DAYS)
     keys = {"key": key, "scope": scope}
-    if session.run("begin_request", **keys, digest=digest, creator=creator, made=made):
-        return Begun()
-    row = session.one("find_request", **keys, host=host)
-    assert row is not None
+    row = None
+    while row is None:  # another process may drop it at this moment
+        if session.run("begin_request", **keys, digest=digest, creator=creator, made=made):
+            return Begun()
+        row = session.one("find_request", **keys, host=host)
     if row["digest"] != digest:
         return Different()
     if row["status"] is not None:

@@ -183,6 +183,8 @@ def is_behind(session: Session) -> bool:
 @transition
 def add_names(session: Session, most: int) -> int:
     """Index the next names. Returns how many."""
+    if not session.value("take_lock", name="names"):
+        return 0
     after = indexed_up_to(session)
     if after == FIRST_ID:
         session.run("forget_names")

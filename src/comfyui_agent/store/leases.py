@@ -104,7 +104,7 @@ def lease_jobs(
     whose server was lost is taken from it.
     """
     session.send("end_backoffs", longest=longest_backoff)
-    lock = session.ask("lock_server", server=window.server)
+    lock = session.ask("take_lock", name=f"server {window.server}")  # the window of a server is one for all agents
     loads = session.ask("load_of_server", server=window.server, batch_id=window.batch_id)
     front = front if front is not None and window.batch_id is None else QueueFront()
     leasing = _Leasing(session, worker, window, route or ById(), seconds, front)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.texts import json_text
-from comfyui_agent.store.agent_lock import AgentLock, is_free
+from comfyui_agent.store.agent_lock import PAGE, PART, AgentLock, is_attended_here, is_free, this_host, working
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.leases import leased_from
 from comfyui_agent.store.operation import Operation, OperationRunner, column, query, statement, transition
@@ -47,6 +47,26 @@ living_agents: Operation[[str], list[str]] = column(list, "living_agents", "host
 """Every worker that is alive, as far as the rows say."""
 
 
+@query
+def agents_elsewhere(session: Session, host: str) -> list[str]:
+    """Workers of other hosts whose heartbeats are fresh."""
+    return [row["worker_id"] for row in session.rows("agents_elsewhere", host=host)]
+
+
+async def is_attended(store: OperationRunner, locks: Path) -> bool:
+    """Whether a living worker works off the whole queue, in this workspace or on another host."""
+    return is_attended_here(locks) or any(
+        not worker.endswith(PART) for worker in await store.run(agents_elsewhere, this_host())
+    )
+
+
+async def is_worked_on(store: OperationRunner, locks: Path) -> bool:
+    """Whether a living worker runs jobs, in this workspace or on another host."""
+    return bool(working(locks)) or any(
+        not worker.endswith(PAGE) for worker in await store.run(agents_elsewhere, this_host())
+    )
+
+
 async def bury_dead(store: OperationRunner, host: str) -> None:
     """Remove the rows of this host whose lock files are free or gone. Dead processes of other hosts stop beating."""
     for worker, lock in await store.run(agents_of_host, host):
@@ -58,6 +78,8 @@ async def bury_dead(store: OperationRunner, host: str) -> None:
 async def registered(store: OperationRunner, lock: AgentLock) -> AsyncIterator[None]:
     """Have a row while this block runs, and give the lock back at its end."""
     try:
+        for worker in lock.dead():  # of this folder, before the machine or the container was restarted
+            await store.run(remove_agent, worker)
         await store.run(register_agent, lock.worker, lock.host, str(lock.path))
         yield
     finally:

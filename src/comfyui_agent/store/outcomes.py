@@ -15,11 +15,13 @@ from comfyui_agent.store.errors import FileTaken
 from comfyui_agent.store.event_log import add_event, note_ending
 from comfyui_agent.store.grids import holder_of
 from comfyui_agent.store.leases import change_leased
-from comfyui_agent.store.operation import Operation, column, transition
+from comfyui_agent.store.operation import Operation, column, query, transition
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Lease
 from comfyui_agent.store.rows import paths_in
 
+NOBODY = 0
+"""Holds the files that are to be removed: no job has this number."""
 LONGEST_TRACE = 32_000
 LONGEST_TEXT = 8_000
 
@@ -54,11 +56,20 @@ kept_pictures: Operation[[], frozenset[str]] = column(frozenset, "kept_pictures"
 """The names of kept input files that jobs use."""
 
 
+@query
+def list_strays(session: Session) -> list[str]:
+    """Files that nothing refers to any more, and that are still to be removed."""
+    return [row["path"] for row in session.rows("files_of_job", job_id=NOBODY)]
+
+
 @transition
-def with_unowned(session: Session, paths: Sequence[str], do: Callable[[str], None]) -> None:
+def with_unowned(session: Session, paths: Sequence[str], remove: Callable[[str], bool]) -> None:
+    """Remove files that are nobody's, while nobody can claim them. One for which this returns False stays on record."""
     for path in paths:
         if session.one("owner_of_file", path=path) is None:
-            do(path)
+            is_ours = session.run("claim_file", path=path, job_id=NOBODY)
+            if is_ours and remove(path):
+                session.run("forget_stray", path=path)
 
 
 @transition

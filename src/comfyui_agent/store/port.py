@@ -24,7 +24,7 @@ class Session(Protocol):
 
     def rows(self, query: str, **values: Any) -> list[Row]: ...
 
-    def can_compare(self, column: str | None, key: object) -> bool:  # noqa: ARG002
+    def can_compare(self, column: str | None, key: object) -> bool:  # noqa: ARG002 - for columns with types
         """Whether a value can be compared with those of a column. Where columns have no types, any can."""
         return True
 
@@ -95,7 +95,8 @@ def load_queries(*folders: Path) -> dict[str, str]:
             if name in found[kind]:
                 raise ValueError(f"{file.name}: the query {name} is there twice")
             found[kind][name] = text.strip()
-            arguments[name] = argument
+            if kind == "part":
+                arguments[name] = argument
     parts = found["part"]
 
     def expanded(text: str) -> str:

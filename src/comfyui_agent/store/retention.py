@@ -28,7 +28,6 @@ old_batches: Operation[[datetime, str, int], list[str]] = column(list, "old_batc
 prunable_jobs: Operation[[datetime], list[int]] = column(list, "prunable_jobs", "before")
 forget_requests: Operation[[int], int] = statement("prune_requests", "days")
 bytes_of_unused_templates: Operation[[], int] = figure(int, "bytes_of_unused_templates")
-remove_unused_templates: Operation[[], int] = statement("remove_unused_templates")
 
 
 @dataclass(frozen=True)
@@ -51,12 +50,8 @@ def moment_before(session: Session, seconds: float) -> datetime:
 @query
 def files_of(session: Session, job_ids: Sequence[int], batch_ids: Sequence[str]) -> list[str]:
     """The results of jobs and the grids of batches. Grids that a person wanted elsewhere are theirs."""
-    paths = [row["path"] for row in session.rows("files_of_jobs", ids=list(job_ids))]
-    return paths + [path for batch_id in batch_ids for path in _grids_of(session, batch_id)]
-
-
-def _grids_of(session: Session, batch_id: str) -> list[str]:
-    return [row["path"] for row in session.rows("grid_files_of", id=batch_id) if not row["output"]]
+    rows = [row for batch_id in batch_ids for row in session.rows("grid_files_of", id=batch_id) if not row["output"]]
+    return [row["path"] for row in [*session.rows("files_of_jobs", ids=list(job_ids)), *rows]]
 
 
 @transition
@@ -64,8 +59,8 @@ def remove_old_batch(session: Session, batch_id: str, before: datetime, discard:
     """Remove a batch, unless it is not old any more. Its members are jobs of no batch then."""
     if not session.run("remove_old_batch", id=batch_id, before=before):
         return False
-    discard([path for path in _grids_of(session, batch_id) if session.one("owner_of_file", path=path) is None], ())
-    session.run("forget_grid_files", id=batch_id)
+    paths = [row["path"] for row in session.rows("forget_grid_files", id=batch_id) if not row["output"]]
+    discard([path for path in paths if session.one("owner_of_file", path=path) is None], ())
     return True
 
 
@@ -76,12 +71,11 @@ def remove_old_jobs(session: Session, status: JobStatus, before: datetime, since
     ids = [row["id"] for row in rows]
     if not ids:
         return RemovedPart(0)
-    paths = [row["path"] for row in session.rows("files_of_jobs", ids=ids)]
-    discard(paths, [source for row in rows if (source := text(row["source"])) is not None])
     attempts = session.run("forget_attempts_of_jobs", ids=ids)
     events = session.run("forget_events_of_jobs", ids=ids)
-    session.run("forget_files_of_jobs", ids=ids)
+    paths = [row["path"] for row in session.rows("forget_files_of_jobs", ids=ids)]
     removed = session.run("remove_old_jobs", ids=ids)
+    discard(paths, [source for row in rows if (source := text(row["source"])) is not None])
     return RemovedPart(removed, rows[-1]["end_time"] if len(ids) == JOBS_AT_ONCE else None, attempts, events)
 
 
@@ -93,6 +87,13 @@ def remove_old_rows(session: Session, table: str, before: datetime, after: int) 
     if part is None or part["last"] is None or (isinstance(part["at"], datetime) and part["at"] >= before):
         return RemovedPart(0)
     return RemovedPart(session.run(remove, after=after, last=part["last"], before=before), part["last"])
+
+
+@transition
+def remove_unused_templates(session: Session) -> int:
+    """Remove templates that no job uses, nor one that is being submitted."""
+    session.rows("await_submissions")
+    return session.run("remove_unused_templates")
 
 
 @transition

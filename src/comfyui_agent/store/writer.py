@@ -17,6 +17,8 @@ from comfyui_agent.store.port import Session
 
 MOST_AT_ONCE = 256
 LOOK_SECONDS = 0.1
+BLOCKED_SECONDS = 5.0
+"""How often calls are run again that others keep from a row: all calls wait meanwhile."""
 GATHER_SECONDS = 0.01
 """For so long after a commit, calls that can wait are gathered for the next one."""
 PATIENCE_AT_THE_END = 0.3
@@ -40,6 +42,9 @@ class WriterConnection(Protocol):
     def is_whole(self, error: Exception) -> bool:
         """Whether an error is that of the whole transaction, not of the call in which it happened."""
 
+    def is_blocked(self, error: Exception) -> bool:
+        """Whether a call failed because others keep a row locked. It is run again later; other calls go on."""
+
     def can_retry(self, error: Exception) -> bool:
         """Whether the same calls are to be run again after an error of the whole transaction. May wait."""
 
@@ -47,7 +52,7 @@ class WriterConnection(Protocol):
         """The error of the store that an error of the database stands for. Other errors stay as they are."""
 
     def wake_others(self) -> None:
-        """Tell other processes soon that there is something to do."""
+        """Tell other processes soon that there is something to do. Raises nothing."""
 
     def has_news(self) -> bool | None:
         """Whether another process has committed since the last look. None: this one did, and perhaps others."""
@@ -66,6 +71,10 @@ class Call:
     wakes: bool = False
     result: Any = None
     error: Exception | None = None
+    is_blocked: bool = False
+
+    def run(self, session: Session) -> None:
+        self.result, self.error, self.is_blocked = self.work(session), None, False
 
     def settle(self) -> None:
         if self.future.done():  # the caller was cancelled
@@ -87,6 +96,8 @@ class Writer:
         self._ended = threading.Event()
         self._listeners: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
         self._looked_at = time.monotonic()
+        self._blocked: list[Call] = []
+        self._blocked_at = 0.0
         self._thread = threading.Thread(target=self._run, name="e3-writer", daemon=True)
         self.commits = 0
         self._committed_at = 0.0
@@ -126,7 +137,9 @@ class Writer:
                 calls = self._wait_for_calls()
                 if calls:
                     self._commit(calls)
-                elif self._closing.is_set():
+                if self._blocked:
+                    self._retry_blocked()
+                elif not calls and self._closing.is_set():
                     return
                 self._look_for_changes()
         finally:
@@ -151,7 +164,7 @@ class Writer:
                     calls.append(call)
         return calls
 
-    def _commit(self, calls: list[Call]) -> None:
+    def _commit(self, calls: list[Call], *, are_apart: bool = False) -> None:
         """Run all calls, and those that arrive meanwhile, in one transaction.
 
         If one fails, all are undone and run again, each in a savepoint: failures are rare, and savepoints cost time.
@@ -159,9 +172,9 @@ class Writer:
         while True:
             try:
                 try:
-                    self.changes += self._transact(calls)
+                    self.changes += self._transact(calls, are_apart=are_apart)
                 except Exception as error:
-                    if self._connection.is_whole(error):
+                    if are_apart or self._connection.is_whole(error):
                         raise
                     self._connection.roll_back()
                     self.changes += self._transact(calls, are_apart=True, error=error)
@@ -174,12 +187,26 @@ class Writer:
                     continue
                 failure = self._connection.translate(error)
                 for call in calls:
-                    call.error, call.result = call.error or failure, None
+                    call.error, call.result, call.is_blocked = call.error or failure, None, False
                 has_woken = False
                 break
-        self._tell(calls)
+        self._tell(self._without_blocked(calls))
         if has_woken:
             self._connection.wake_others()
+
+    def _without_blocked(self, calls: list[Call]) -> list[Call]:
+        """Keep calls that others keep from a row. Returns the rest."""
+        blocked = [call for call in calls if call.is_blocked] if self.is_patient() else []
+        if not blocked:
+            return calls
+        self._blocked += blocked
+        self._blocked_at = time.monotonic()
+        return [call for call in calls if not call.is_blocked]
+
+    def _retry_blocked(self) -> None:
+        """Run one blocked call again, now and then: others wait meanwhile."""
+        if time.monotonic() - self._blocked_at > BLOCKED_SECONDS or not self.is_patient():
+            self._commit([self._blocked.pop(0)], are_apart=True)
 
     def _transact(self, calls: list[Call], *, are_apart: bool = False, error: Exception | None = None) -> bool:
         """Run all calls in one transaction. Returns whether they changed anything."""
@@ -190,9 +217,10 @@ class Writer:
                 if are_apart:
                     self._run_apart(call)
                 else:
-                    call.result, call.error = call.work(self._connection.session), None
+                    call.run(self._connection.session)
                 done += 1
-            self._more(calls)
+            if not are_apart:
+                self._more(calls)
         has_changed = self._connection.commit()
         self._committed_at = time.monotonic()
         return has_changed
@@ -201,12 +229,12 @@ class Writer:
         """Run a call in a savepoint: its failure undoes its own changes only."""
         self._connection.execute("SAVEPOINT call")
         try:
-            call.result, call.error = call.work(self._connection.session), None
+            call.run(self._connection.session)
         except Exception as error:
             if self._connection.is_whole(error):
                 raise
             self._connection.execute("ROLLBACK TO call")
-            call.error = self._connection.translate(error)
+            call.error, call.is_blocked = self._connection.translate(error), self._connection.is_blocked(error)
         self._connection.execute("RELEASE call")
 
     def _tell(self, calls: list[Call]) -> None:
@@ -231,7 +259,7 @@ class Writer:
                     loop.call_soon_threadsafe(call)
 
     def _refuse_the_rest(self) -> None:
-        calls = self._more([])
+        calls = self._more(self._blocked)
         for call in calls:
             call.error = StoreClosed("the store was closed before the work was done")
         self._tell(calls)

@@ -11,7 +11,6 @@ from comfyui_agent.domain.forecast import Schedule
 from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.pools import REQUESTS
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.agent_lock import is_attended
 from comfyui_agent.store.store import Store
 
 LEAST_KEPT, LONGER = 0.5, 50.0
@@ -33,7 +32,7 @@ class Forecasts:
             return None
         self._kept = {each: found for each, found in self._kept.items() if found[0] > began}
         if key not in self._kept:
-            urls = server_urls(self._workspace) if is_attended(self._workspace.locks) else ()
+            urls = server_urls(self._workspace) if await ops.is_attended(self._store, self._workspace.locks) else ()
             work = await self._store.run(ops.work_left, [address_of(url) for url in urls], key)
             seconds = await REQUESTS.run(Schedule(work, settings.routing.stay_seconds).seconds)
             now = time.monotonic()

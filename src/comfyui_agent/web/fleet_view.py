@@ -15,7 +15,8 @@ from comfyui_agent.engine.live_runs import LiveRun, read_live, want_previews
 from comfyui_agent.engine.server_reports import ServerReport, look_at
 from comfyui_agent.fleet.launch.state import server_urls, slot_folders
 from comfyui_agent.pools import FILES
-from comfyui_agent.store.agent_lock import PART, living
+from comfyui_agent.store import operations as ops
+from comfyui_agent.store.agent_lock import PART, living, this_host
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.servers import ProcessReport, judge_reports, known_servers, report_of
@@ -84,8 +85,11 @@ class FleetView:
         return self._live
 
     async def agents(self) -> int:
-        """How many agents of this machine work the whole queue off."""
+        """How many agents work the whole queue off, on this machine and on others."""
         await self.live()
+        with contextlib.suppress(StoreError):
+            others = await self._store.run(ops.agents_elsewhere, this_host())
+            return self._agents + sum(not name.endswith(PART) for name in others)
         return self._agents
 
     async def reports(self) -> list[ServerReport]:

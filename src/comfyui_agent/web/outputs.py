@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import stat
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePath
@@ -14,7 +12,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.files.connect import open_files
-from comfyui_agent.files.port import Files
+from comfyui_agent.files.port import Files, NoPlainFile
 from comfyui_agent.pictures.thumbnails import NoThumbnail
 from comfyui_agent.web.thumbnail_cache import ThumbnailCache
 
@@ -42,7 +40,6 @@ MEDIA_TYPES = {
     "m4a": "audio/mp4",
     "glb": "model/gltf-binary",
 }
-OPENING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 class NotShown(ValueError):
@@ -156,7 +153,7 @@ class Outputs:
         name = printable(PurePath(recorded).name) or "the result"
         files = open_files(self._results, recorded)
         path = self._resolve(recorded, name, is_here=not files.is_remote)
-        media_type, version = _look_at(files, recorded, of) if files.is_remote else _read_head(path)
+        media_type, version = _look_at(files, recorded if files.is_remote else str(path), of)
         if media_type == ATTACHMENT and not path.is_relative_to(self._finished):
             raise NotShown(f"{name} is no picture, film, sound or model, and does not lie among the results")
         return ResultFile(path, media_type, version, recorded)
@@ -190,35 +187,17 @@ class Outputs:
 
 
 def _look_at(files: Files, recorded: str, of: str) -> tuple[str, str]:
-    """The media type by the first bytes of an object, and its version."""
+    """The media type by the first bytes of a file or an object, and its version."""
     name = printable(PurePath(recorded).name)
     try:
         peek = files.peek(recorded, HEAD, of)
     except FileNotFoundError:
         raise _gone(name) from None
+    except NoPlainFile:
+        raise NotShown(f"{name} is not a file") from None
     except OSError as error:
         raise NotShown(f"{name} cannot be read: {error.strerror}") from None
     return media_type_of(peek.head), peek.version
-
-
-def _read_head(path: Path) -> tuple[str, str]:
-    """The media type by the first bytes of a file, and its version. It never blocks on a pipe or follows a link."""
-    name = printable(path.name)
-    try:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            raise NotShown(f"{name} is not a file")
-        handle = os.open(path, OPENING)
-        try:
-            facts, head = os.fstat(handle), os.read(handle, HEAD)
-        finally:
-            os.close(handle)
-    except FileNotFoundError:
-        raise _gone(name) from None
-    except OSError as error:
-        raise NotShown(f"{name} cannot be read: {error.strerror}") from None
-    if not stat.S_ISREG(facts.st_mode):
-        raise NotShown(f"{name} is not a file")
-    return media_type_of(head), f"{facts.st_mtime_ns:x}-{facts.st_size:x}"
 
 
 def media_type_of(head: bytes) -> str:

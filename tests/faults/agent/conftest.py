@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from support.agents import AgentWorkspace
+from support.agents import DATABASE_URL, AgentWorkspace
+from support.postgres import PostgresServer, new_database, skip_without_postgres
 from support.servers import REAL_DIR, ServerProcess, real_comfyui, simulator
 
 StartServer = Callable[..., ServerProcess]
@@ -33,10 +37,30 @@ def start_server(server_kind: str, tmp_path: Path) -> Iterator[StartServer]:
 
 
 @pytest.fixture
-def make_workspace(tmp_path: Path) -> Iterator[Callable[..., AgentWorkspace]]:
+def database(request: pytest.FixtureRequest) -> str:
+    """The kind of memory that workspaces have: a file, unless the test is marked with `both_databases`."""
+    kind: str = getattr(request, "param", "sqlite")
+    return kind
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL that can be stopped and killed."""
+    skip_without_postgres()
+    server = PostgresServer(Path(tempfile.mkdtemp(prefix="e3-postgres-"))).start()
+    yield server
+    server.signal(signal.SIGCONT)
+    server.stop()
+    shutil.rmtree(server.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def make_workspace(tmp_path: Path, database: str) -> Iterator[Callable[..., AgentWorkspace]]:
     made: list[AgentWorkspace] = []
 
     def make(*servers: str, **environment: str) -> AgentWorkspace:
+        if database == "postgres" and DATABASE_URL not in environment:
+            environment[DATABASE_URL] = new_database()
         workspace = AgentWorkspace(tmp_path / f"workspace-{len(made)}", list(servers), environment)
         made.append(workspace)
         return workspace

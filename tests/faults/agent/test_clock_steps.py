@@ -11,6 +11,7 @@ import pytest
 from comfyui_agent.domain.states import JobStatus
 from support.agents import (
     AgentWorkspace,
+    both_databases,
     check_promises,
     leave,
     renders,
@@ -43,6 +44,7 @@ def set_clock(offset: Path, seconds: int) -> None:
     fresh.replace(offset)
 
 
+@both_databases
 @ONE_STEP
 def test_two_agents_whose_clocks_differ_by_an_hour_end_every_job_once(
     start_server: Start, make_workspace: Make, step: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from support.agents import (
+    DATABASE_URL,
     AgentWorkspace,
     check_promises,
+    is_stopped,
     leave,
     locked_database,
     renders,
@@ -19,6 +22,8 @@ from support.agents import (
     submit_slow,
     wait_until,
 )
+from support.postgres import PostgresServer, execute
+from support.sampling import some
 from support.servers import ServerProcess
 from support.stores import in_the_shell
 
@@ -60,6 +65,55 @@ def test_a_worker_lets_go_before_its_leases_end_and_publishes_nothing_meanwhile(
     workspace.wait_done(jobs, timeout=60)
     leave(agent)
     assert agent.returncode == 143
+    assert workspace.finish() == 0
+    ended = check_promises(workspace, jobs)
+    assert renders([server.output_dir]) == jobs
+    assert [(job.run_count, job.retries_attempted, job.strikes) for job in ended] == [(1, 0, 0)] * jobs
+
+
+@pytest.mark.parametrize(
+    ("end", "restart"),
+    some(
+        [
+            pytest.param(lambda it: it.signal(signal.SIGSTOP), lambda it: it.signal(signal.SIGCONT), id="stopped"),
+            pytest.param(lambda it: it.stop(signal.SIGKILL), lambda it: it.start(), id="killed"),
+        ],
+        2,
+    ),
+)
+def test_a_worker_lets_go_before_its_leases_end_when_postgresql_is_away(
+    start_server: Start,
+    make_workspace: Make,
+    own_postgres: PostgresServer,
+    server_kind: str,
+    end: Callable[[PostgresServer], object],
+    restart: Callable[[PostgresServer], object],
+) -> None:
+    """A second agent is there when the database is back."""
+    jobs, lease = 4, 3
+    server = start_server("--render-seconds", "1")
+    database = {DATABASE_URL: own_postgres.url}
+    workspace = make_workspace(server.url, E3_LEASE_SECONDS=str(lease), **database)
+    submit_slow(workspace, server_kind, jobs)
+    agents = [workspace.start()]
+    workspace.wait_for(lambda: len(server_queue(server.url).all) == 2, "two prompts at the server")
+    agents[0].send_signal(signal.SIGSTOP)  # no lease is renewed between the look and the end
+    wait_until(lambda: is_stopped(agents[0]), "the stop")
+    (row,) = execute(own_postgres.url, "SELECT min(lease_expires_at) AS ends FROM jobs WHERE status = 'processing'")
+    end(own_postgres)
+    agents[0].send_signal(signal.SIGCONT)
+    at_server, published = len(server_queue(server.url).all), files(workspace)
+    wait_until(lambda: workspace.log.read_text().count(DROPPED) >= at_server, "the jobs to be dropped", lease + 5)
+    assert datetime.now(timezone.utc) < row["ends"], "it let go when another could have had the job already"
+    agents.append(workspace.start())
+    wait_until(lambda: datetime.now(timezone.utc) > row["ends"], "the end of the leases", lease + 5)
+    wait_until(lambda: not server_queue(server.url).all, "the server to be through", 60)
+    assert [name for name in files(workspace) if not name.endswith(".e3part")] == published
+    restart(own_postgres)
+    workspace.wait_done(jobs, timeout=60)
+    for agent in agents:
+        assert agent.poll() is None, workspace.tail()
+        leave(agent)
     assert workspace.finish() == 0
     ended = check_promises(workspace, jobs)
     assert renders([server.output_dir]) == jobs

@@ -12,6 +12,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import operations as ops
 from support.agents import (
     AgentWorkspace,
+    both_databases,
     check_promises,
     colour_of,
     leftovers,
@@ -45,6 +46,7 @@ def named(workspace: AgentWorkspace) -> list[Path]:
     return sorted(path for path in (workspace.root / "jobs").rglob("*.png") if path.is_file())
 
 
+@both_databases
 @pytest.mark.parametrize(
     ("moment", "pictures", "names", "downloads"),
     some(

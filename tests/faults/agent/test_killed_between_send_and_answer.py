@@ -9,7 +9,15 @@ import pytest
 
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.lab.fault_proxy import Silence
-from support.agents import AgentWorkspace, check_promises, renders, server_queue, submit_slow, wait_until
+from support.agents import (
+    AgentWorkspace,
+    both_databases,
+    check_promises,
+    renders,
+    server_queue,
+    submit_slow,
+    wait_until,
+)
 from support.sampling import some
 from support.servers import ServerProcess
 from support.threaded_proxy import Hold, ThreadedProxy, threaded_proxy
@@ -49,6 +57,7 @@ def assert_run_anew(workspace: AgentWorkspace, name: str, lost: Job) -> None:
     assert (job.run_count, job.retries_attempted, job.strikes) == (2, 0, 0)
 
 
+@both_databases
 def test_a_prompt_that_was_never_sent_is_sent_under_a_new_id_after_two_looks(
     start_server: Start, make_workspace: Make
 ) -> None:
@@ -116,6 +125,7 @@ def test_a_post_that_arrives_after_both_looks_is_deleted_on_sight(
     assert_run_anew(workspace, name, late)
 
 
+@both_databases
 @pytest.mark.parametrize("seconds", some(["1", "0.05"], 2), ids=["in the queue", "in the history"])
 def test_a_prompt_whose_answer_nobody_saw_is_taken_over(
     start_server: Start, make_workspace: Make, server_kind: str, seconds: str

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from comfyui_agent.domain.states import JobStatus
-from support.agents import AgentWorkspace, check_promises, renders, server_queue, submit_slow
+from support.agents import AgentWorkspace, both_databases, check_promises, renders, server_queue, submit_slow
 from support.sampling import some
 from support.servers import ServerProcess
 
@@ -49,6 +49,7 @@ def kill_and_take_over(
     return successor
 
 
+@both_databases
 @pytest.mark.timing
 @pytest.mark.parametrize("prompts", some([1, 2], 2), ids=["running", "running and waiting"])
 def test_the_next_agent_takes_over_at_once_what_is_at_the_server(

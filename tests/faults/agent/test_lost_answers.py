@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from comfyui_agent.lab.fault_proxy import Fault, Garbage, Late, Refuse, Reset, Silence
-from support.agents import check_promises, renders
+from support.agents import both_databases, check_promises, renders
 from support.breakage import Make, Start, prompts_posted, proxied
 from support.sampling import some
 
@@ -13,6 +13,7 @@ JOBS = 20
 POST = "POST /prompt"
 
 
+@both_databases
 @pytest.mark.parametrize(
     ("fault", "times"),
     some(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +12,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import operations as ops
 from support.agents import (
     AgentWorkspace,
+    Watcher,
     check_promises,
     is_stopped,
     leave,
@@ -55,31 +54,6 @@ def wait_gone(server: ServerProcess, prompt_id: str | None) -> None:
 
 def result_files(workspace: AgentWorkspace) -> set[str]:
     return {path.name for path in (workspace.root / "jobs").rglob("*") if path.is_file()}
-
-
-class Watcher:
-    """Looks at a server's queue all the time; the most prompts ever seen there."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look)
-        self.most = 0
-        self.looks = 0
-
-    def __enter__(self) -> Watcher:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(20)
-
-    def _look(self) -> None:
-        while not self._over.is_set():
-            self.most = max(self.most, len(server_queue(self._url).all))
-            self.looks += 1
-            time.sleep(0.005)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.lab.fault_proxy import Silence
 from support.agents import (
     AgentWorkspace,
+    both_databases,
     check_promises,
     leave,
     leftovers,
@@ -123,6 +124,7 @@ def test_a_busy_agent_leaves_in_time_again_and_again(start_server: Start, make_w
     assert {job.retries_attempted for job in workspace.jobs()} == {0}
 
 
+@both_databases
 @pytest.mark.timing
 @MOSTLY_TERM
 def test_prompts_stay_at_the_server_and_the_next_agent_takes_them_over(

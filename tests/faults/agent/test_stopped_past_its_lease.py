@@ -13,6 +13,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from support.agents import (
     AgentWorkspace,
+    both_databases,
     check_promises,
     is_stopped,
     leave,
@@ -68,6 +69,7 @@ def test_the_one_that_took_over_finishes_and_the_one_that_wakes_up_drops_the_job
     assert (workspace.job(name).run_count, len(workspace.attempts(name))) == (1, 1)
 
 
+@both_databases
 @pytest.mark.parametrize("moment", some(["one_named", "downloaded", "claimed", "named"], 4))
 def test_an_agent_that_is_stopped_while_it_brings_a_result_home_changes_nothing_afterwards(
     start_server: Start, make_workspace: Make, moment: str

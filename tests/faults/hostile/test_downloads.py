@@ -44,7 +44,7 @@ async def test_a_file_is_published_where_it_was_asked_for_whatever_its_name(
     server.replies["GET /view"] = image(png())
     staged = await comfy.download(file(name, "../../.."), folder)
     assert staged.path.parent == folder
-    published = staged.path.rename(folder / "result.png")
+    published = staged.publish(folder / "result.png")
     assert published.parent == folder
     assert published.read_bytes() == png()
 
@@ -98,7 +98,7 @@ async def test_a_file_cut_once_comes_whole_the_next_time(
 ) -> None:
     server.replies["GET /view"] = in_turn(image(png(), length=len(png()) + 10), image(png()))
     staged = await comfy.download(file(), folder)
-    assert staged.path.rename(folder / "a.png").read_bytes() == png()
+    assert staged.publish(folder / "a.png").read_bytes() == png()
 
 
 @pytest.mark.parametrize(

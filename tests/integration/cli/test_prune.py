@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from comfyui_agent.engine.retention import DAY
 from support.agents import AgentWorkspace
+from support.places import by_hand, new_place
 from support.stores import in_the_shell, wish
 from support.workspaces import call_e3, new_workspace
 
@@ -43,13 +47,27 @@ def remaining(workspace: AgentWorkspace) -> list[str]:
     return sorted(path.name for name in folders for path in (workspace.root / name).rglob("*") if path.is_file())
 
 
-def test_it_says_what_went_and_what_would_go(tmp_path: Path) -> None:
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[AgentWorkspace, str]]:
+    """The workspace, and where its database is."""
     night = aged(tmp_path / "night")
+    if request.param == "sqlite":
+        yield night, str(night.database)
+        return
+    with new_place("postgres", tmp_path, "") as url:
+        assert call_e3("db", "copy", str(night.database), url).returncode == 0
+        with (night.root / "config/global_config.yaml").open("a") as settings:
+            settings.write(f"\ndatabase:\n  url: {url}\n")
+        yield night, url
+
+
+def test_it_says_what_went_and_what_would_go(place: tuple[AgentWorkspace, str]) -> None:
+    night, database = place
     before = remaining(night)
     dry = call_e3("db", "prune", "--older-than", "30d", "--dry-run", "--json", "-C", str(night.root))
     seen = json.loads(dry.stdout)
     assert (seen["dry_run"], seen["jobs"], seen["files"], seen["file_bytes"]) == (True, 1, 1, 10)
-    assert (remaining(night), len(night.jobs())) == (before, 2)
+    assert (remaining(night), len(by_hand(database, "SELECT id FROM jobs"))) == (before, 2)
     answer = call_e3("db", "prune", "--older-than", "30d", "-C", str(night.root))
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout == (
@@ -57,6 +75,7 @@ def test_it_says_what_went_and_what_would_go(tmp_path: Path) -> None:
         "1 input picture (0.0 MB), 1 thumbnail (0.0 MB).\n"
     )
     assert remaining(night) == ["new.png", "new.webp", "used.png"]
+    assert by_hand(database, "SELECT config_name FROM jobs") == [{"config_name": "waits"}]
     trail = call_e3("audit", "-C", str(night.root)).stdout
     assert "db.prune" in trail
     assert "older than 30d: 0 batches, 1 job" in trail

@@ -65,7 +65,7 @@ async def test_every_kind_of_result_comes_home_whole(
     outcome = succeeded(await watch.outcome(timeout=20))
     staged = await comfy.download(outcome.results.kept[0], tmp_path)
     assert (staged.kind.extension, staged.kind.media) == (extension, media)
-    home = staged.path.rename(tmp_path / f"result.{extension}")
+    home = staged.publish(tmp_path / f"result.{extension}")
     assert home.stat().st_size == staged.size > 0
     assert list(tmp_path.iterdir()) == [home]
 

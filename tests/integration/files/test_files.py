@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,11 @@ from comfyui_agent.files import local_cache, objects
 from comfyui_agent.files.connect import missing_files, open_files
 from comfyui_agent.files.port import BadLocation, Files, FilesAway
 from comfyui_agent.lab.fault_proxy import Delay, Refuse
-from support.object_stores import Bucket, ObjectStores, Status, credentials
+from support.object_stores import Bucket, CutUpload, ObjectStores, Status, credentials
 from support.servers import free_port
 from support.threaded_proxy import ThreadedProxy, threaded_proxy
 
+SIZE = 2_000_000
 NAME = "jobs/finished/image/a fox, 50% ünique#1?.png"
 
 
@@ -82,6 +84,17 @@ def test_what_is_gone_is_said_to_be_gone(files: Files) -> None:
             files.local(NAME)
 
 
+@pytest.mark.parametrize("name", ["../x.png", "a//b.png", "\ud800.png", "."])
+def test_names_that_no_object_can_have(
+    moto: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    files = opened(moto, tmp_path, monkeypatch)
+    with pytest.raises(FileNotFoundError):
+        files.local(name)
+    with pytest.raises(OSError, match="no object can have this name"):
+        files.publish(written(tmp_path, b"x"), name, replaces=False)
+
+
 def test_an_object_of_somebody_else_is_not_replaced_and_equal_bytes_are_an_earlier_try(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +118,7 @@ def test_a_name_is_fenced_where_nothing_else_helps(
 def test_a_large_file_is_sent_in_parts(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "LARGEST_PUT", 1024**2)
     monkeypatch.setattr(objects, "PART_BYTES", 5 * 1024**2)
-    files, film = opened(bucket, tmp_path, monkeypatch), os.urandom(11 * 1024**2)
+    files, film = opened(bucket, tmp_path, monkeypatch), os.urandom(6 * 1024**2)
     files.publish(written(tmp_path, film), "film.f1.mp4", replaces=False)
     assert bucket.objects() == {"film.f1.mp4": film}
 
@@ -170,27 +183,28 @@ def proxy(moto: Bucket) -> Iterator[ThreadedProxy]:
         (Status("507 Insufficient Storage"), "507 Insufficient Storage"),
         (Status("403 Forbidden"), "403 Forbidden"),
         (Refuse(), "does not answer"),
+        (None, "does not answer"),
     ],
-    ids=["5xx", "full", "denied", "cut"],
+    ids=["5xx", "full", "denied", "away", "cut upload"],
 )
 def test_a_store_in_trouble_says_what_is_wrong_and_nothing_is_half_there(
     moto: Bucket,
     proxy: ThreadedProxy,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    fault: Status | Refuse,
+    fault: Status | Refuse | None,
     words: str,
 ) -> None:
-    files, staged = opened(moto.through(proxy.url), tmp_path, monkeypatch), written(tmp_path, b"x" * 200_000)
+    files, staged = opened(moto.through(proxy.url), tmp_path, monkeypatch), written(tmp_path, b"x" * SIZE)
     files.check()
-    proxy.inject(fault, "fox.png", None)
+    proxy.inject(fault or CutUpload(proxy), "fox.png", None)
     with pytest.raises(FilesAway, match=words) as trouble:
         files.publish(staged, "fox.png", replaces=False)
     assert "\n" not in str(trouble.value)
-    assert moto.objects() in ({}, {"fox.png": b"x" * 200_000}), "its answer may have been lost"
+    assert moto.objects() in ({}, {"fox.png": b"x" * SIZE}), "its answer may have been lost"
     proxy.heal()
     files.publish(staged, "fox.png", replaces=False)
-    assert moto.objects() == {"fox.png": b"x" * 200_000}
+    assert moto.objects() == {"fox.png": b"x" * SIZE}
 
 
 def test_a_lost_answer_and_a_slow_one_are_no_trouble(
@@ -306,6 +320,13 @@ def test_a_store_that_is_away_is_no_mistake_of_the_settings(tmp_path: Path, monk
         monkeypatch.setenv(name, value)
     with pytest.raises(FilesAway, match="does not answer"):
         open_files(Location(tmp_path, "s3://bucket/x", tmp_path / "memory")).check()
+
+
+def test_the_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.delitem(sys.modules, "comfyui_agent.files.objects", raising=False)
+    with pytest.raises(BadLocation, match=r"needs the package obstore: pip install 'e3-comfyui-agent\[objects\]'"):
+        open_files(Location(tmp_path, "s3://bucket/y", tmp_path / "memory"))
 
 
 def test_a_folder_that_is_not_mounted_is_said(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from PIL import Image
 from comfyui_agent.domain.states import JobStatus
 from support.agents import AgentWorkspace
 from support.children import keep
-from support.object_stores import Bucket
+from support.object_stores import STORES, Bucket
 from support.pictures import png
+from support.sampling import some
 from support.servers import ServerProcess, simulator
 from support.web import served
 from support.workspaces import call_e3, drop, job_text, new_workspace, run_e3
@@ -86,6 +87,7 @@ def test_jobs_a_sweep_with_its_grid_and_a_book(bucket: Bucket, sim: ServerProces
     assert len(bucket.objects()) == len(objects)
 
 
+@pytest.mark.parametrize("bucket", some(STORES, 2), indirect=True)
 def test_the_page_serves_thumbnails_grids_and_parts_of_objects(
     bucket: Bucket, sim: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +119,7 @@ async def look_at_page(workspace: AgentWorkspace, batch: str, stored: bytes) -> 
         assert (await page.get(f"/batches/{batch}")).status == 200
 
 
+@pytest.mark.parametrize("bucket", some(STORES, 2), indirect=True)
 def test_a_result_can_be_an_input_and_inputs_travel_to_another_workspace(
     bucket: Bucket, sim: ServerProcess, tmp_path: Path
 ) -> None:
@@ -168,6 +171,20 @@ def test_results_on_a_share_and_a_regenerated_page(sim: ServerProcess, tmp_path:
         assert no_results_in(workspace)
         assert (workspace.root / "jobs" / "finished" / "image" / "fox.yaml").is_file()
     assert sorted(path.name for path in share.rglob("*.png")) == ["fox.png", "page_001.png"]
+
+
+def test_an_object_of_somebody_is_not_replaced_by_a_result(sim: ServerProcess, tmp_path: Path, moto: Bucket) -> None:
+    workspace = workspace_for(tmp_path / "ws", sim, moto.settings())
+    moto.put("pictures/mine.png", b"mine")
+    moto.put("jobs/finished/image/fox.png", b"an older fox")
+    drop(workspace, "fox.yaml")
+    drop(workspace, "chosen.yaml", job_text(5, outputs={"file_path": "pictures/mine.png"}))
+    ended = run_e3("run", "--until-idle", "-C", str(workspace.root), **workspace.environment)
+    assert ended.returncode == 1
+    objects = moto.objects()
+    assert objects.pop("jobs/finished/image/fox.png").startswith(b"\x89PNG")
+    assert objects == {"pictures/mine.png": b"mine", "jobs/finished/image/fox.kept-1.png": b"an older fox"}
+    assert "is there already and is no result of E3" in (workspace.job("chosen.yaml").error_trace or "")
 
 
 def test_a_burst_keeps_its_results_on_this_machine(sim: ServerProcess, tmp_path: Path, moto: Bucket) -> None:

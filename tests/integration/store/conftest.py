@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,11 @@ from support.stores import KINDS, Database
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Every test runs on every kind of database, unless it is about what only SQLite does."""
     if "database" in metafunc.fixturenames:
-        is_for_sqlite = metafunc.definition.get_closest_marker("sqlite_only") is not None
-        metafunc.parametrize("database", ["sqlite"] if is_for_sqlite else list(KINDS), indirect=True)
+        marked = metafunc.definition.get_closest_marker
+        kinds: list[Any] = ["sqlite"] if marked("sqlite_only") else list(KINDS)
+        if marked("slow_on_postgres"):
+            kinds = ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)]
+        metafunc.parametrize("database", kinds, indirect=True)
 
 
 @pytest.fixture

@@ -337,9 +337,9 @@ async def test_failures_have_their_time_and_attempt_and_earlier_retries_are_kept
     (page,) = await store.run(ops.book_pages, FOX)
     assert (page["retry_count"], page["job_metadata"]["retry_counts"]) == (0, [1, 1])
     database.by_hand(
-        "UPDATE jobs SET status = 'failed', error_trace = 'by hand', failure_class = 'invalid', end_time = 'x'"
+        "UPDATE jobs SET status = 'failed', error_trace = 'by hand', failure_class = 'invalid', end_time = NULL"
     )
     database.by_hand("UPDATE attempts SET error = '\"no object\"' WHERE number = 1")
     (page,) = await store.run(ops.book_pages, FOX)
     assert page["image_error"][0] == {"message": "no object", "at": times[0], "attempt": 1}
-    assert page["image_error"][-1] == {"kind": "invalid", "message": "by hand", "at": "x", "attempt": 4}
+    assert page["image_error"][-1] == {"kind": "invalid", "message": "by hand", "at": None, "attempt": 4}

@@ -341,10 +341,7 @@ async def test_a_request_for_what_waits_changes_nothing(store: Store, items: lis
 
 async def test_all_regenerations_are_accepted_or_none(store: Store, items: list[JobId], database: Database) -> None:
     before = await store.run(ops.list_jobs, batch_id=FOX)
-    database.by_hand(
-        "CREATE TRIGGER sabotage BEFORE UPDATE OF status ON jobs WHEN NEW.status = 'failed' "
-        "BEGIN SELECT raise(ABORT, 'on purpose'); END"
-    )
+    database.refuse("jobs", "UPDATE OF status", "NEW.status = 'failed'")
     with pytest.raises(Exception, match="on purpose"):
         await begin(store, (items[0], ItemRequest.TRUST), (items[1], ItemRequest.SKIP))
     assert await store.run(ops.list_jobs, batch_id=FOX) == before

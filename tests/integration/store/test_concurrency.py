@@ -13,7 +13,6 @@ from comfyui_agent.store import writer
 from comfyui_agent.store.errors import LeaseLost, StoreClosed
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Lease
-from comfyui_agent.store.sqlite.driver import SqliteDriver
 from comfyui_agent.store.store import Store
 from support.stores import Database, lease, lease_one, submit_and_lease, submit_one, wish
 
@@ -185,16 +184,15 @@ async def test_a_column_added_by_hand_beside_a_running_agent_stops_nothing(store
 
 
 async def test_what_an_agent_records_waits_a_little_after_a_commit_and_shares_the_next(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "GATHER_SECONDS", 0.3)
     store.gathers = True
     await submit_one(store, "a")
-    assert isinstance(store.driver, SqliteDriver)
-    before = store.driver.commits
+    before = database.commits(store)
     first = asyncio.create_task(store.run(ops.register_agent, "a", "host", "a.lock"))
     for _ in range(20):  # longer than a commit takes
         await store.run(ops.count_jobs)
     await store.run(ops.register_agent, "b", "host", "b.lock")
     await first
-    assert store.driver.commits == before + 1
+    assert database.commits(store) == before + 1

@@ -188,10 +188,9 @@ def test_a_database_that_is_not_there_is_not_made_when_nobody_wants_that(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "mysql"])
-def test_a_database_of_a_kind_that_is_not_there_yet_is_refused_without_its_password(scheme: str) -> None:
-    words = refused(f"{scheme}://me:s3cr3t@host/e3", DatabaseUnusable)
-    assert f"{scheme}://" in words
+def test_a_database_of_a_kind_that_is_not_known_is_refused_without_its_password() -> None:
+    words = refused("mysql://me:s3cr3t@host/e3", DatabaseUnusable)
+    assert "mysql://" in words
     assert "s3cr3t" not in words
 
 

@@ -14,7 +14,7 @@ from comfyui_agent.store.errors import FileTaken
 from comfyui_agent.store.sqlite.migrator import MIGRATIONS, OURS
 from comfyui_agent.store.store import Store
 from support.store_batches import FOX, queue
-from support.stores import LEASE_SECONDS, Database, everything, in_the_shell, lease, wish
+from support.stores import LEASE_SECONDS, Database, everything, in_the_shell, lease, removed, wish
 
 FOLDER = f"jobs/finished/image/{FOX}"
 GRID = [f"{FOLDER}/grid.png", f"{FOLDER}/grid_2.png", f"{FOLDER}/grid.html"]
@@ -58,9 +58,7 @@ async def test_a_job_never_takes_the_place_of_a_grid(store: Store) -> None:
     with pytest.raises(FileTaken, match=rf"grid_2\.png belongs to the grid of {FOX}: give this one another file_path"):
         await store.run(ops.claim_files, leased.lease, [GRID[1]], LEASE_SECONDS)
     assert await recorded(store, GRID) == sorted(GRID)
-    unlinked: list[str] = []
-    await store.run(ops.with_unowned, [*GRID, "nobodys.png"], unlinked.append)
-    assert unlinked == ["nobodys.png"]
+    assert await removed(store, [*GRID, "nobodys.png"]) == ["nobodys.png"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.idempotency import Beginning, Begun, Busy, Different, Repeated, TakenOver
 from comfyui_agent.store.store import Store
-from support.stores import HOST, Database, SqliteDatabase, register
+from support.stores import HOST, Database, register
 
 DAY = 24 * 3600
 
@@ -123,8 +123,7 @@ async def test_of_all_who_begin_at_once_one_may_go_on(store: Store, database: Da
 
 
 async def test_of_several_processes_one_may_go_on(store: Store, database: Database) -> None:
-    assert isinstance(database, SqliteDatabase)
-    command, pipe = [sys.executable, "-c", ONE_OF_MANY, str(database.path)], asyncio.subprocess.PIPE
+    command, pipe = [sys.executable, "-c", ONE_OF_MANY, database.place], asyncio.subprocess.PIPE
     started = [
         await asyncio.create_subprocess_exec(*command, f"p{number}", stdin=pipe, stdout=pipe) for number in range(3)
     ]

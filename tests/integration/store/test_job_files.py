@@ -744,10 +744,7 @@ async def test_taking_files_in_wakes_the_agent(store: Store) -> None:
 async def test_when_one_file_cannot_be_written_down_none_is(store: Store, database: Database) -> None:
     await bring_to(store, "failed")
     await file_one(store, filed(name="waits.yaml"))
-    database.by_hand(
-        "CREATE TRIGGER no_room BEFORE INSERT ON jobs WHEN NEW.config_name = 'last.yaml' "
-        "BEGIN SELECT RAISE(ABORT, 'no room'); END"
-    )
+    database.refuse("jobs", "INSERT", "NEW.config_name = 'last.yaml'")
     files = [
         filed("second"),
         filed("second", "waits.yaml", template=Template.of(OTHER_GRAPH)),
@@ -759,7 +756,7 @@ async def test_when_one_file_cannot_be_written_down_none_is(store: Store, databa
     with pytest.raises(StoreError):
         await store.run(ops.file_jobs, files)
     assert everything(database) == before
-    database.by_hand("DROP TRIGGER no_room")
+    database.allow("jobs")
     assert [each.verdict for each in await store.run(ops.file_jobs, files)] == [
         FileVerdict.RESUBMITTED,
         FileVerdict.UPDATED,
@@ -770,7 +767,7 @@ async def test_when_one_file_cannot_be_written_down_none_is(store: Store, databa
 
 
 async def test_when_an_event_cannot_be_written_down_nothing_is(store: Store, database: Database) -> None:
-    database.by_hand("CREATE TRIGGER no_events BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'no room'); END")
+    database.refuse("events", "INSERT")
     before = everything(database)
     for one in (filed(), filed(problem="bad")):
         with pytest.raises(StoreError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,63 +17,59 @@ from comfyui_agent.store.job_orders import FIRST_ID, LAST_ID, BadCursor, CursorP
 from comfyui_agent.store.job_pages import JobFilter, JobPage
 from comfyui_agent.store.store import Store
 from support.store_batches import FOX, land, queue
-from support.stores import Database, lease, submit_one, wish
+from support.stores import Database, SqliteDatabase, lease, submit_one, wish
 
 ORDER = {
-    "processing": "start_time, id",
-    "pending": "priority, id",
-    "failed": "end_time DESC, id DESC",
-    "done": "end_time DESC, id DESC",
+    "processing": "start_time NULLS FIRST, id",
+    "pending": "priority NULLS FIRST, id",
+    "failed": "end_time DESC NULLS LAST, id DESC",
+    "done": "end_time DESC NULLS LAST, id DESC",
 }
 """As the documented queries have it: rows without a value come first going up, and last going down."""
 
 KEYS = {
-    "priority": [
-        "NULL",
-        "NULL",
-        "50",
-        "50",
-        "50",
-        "-3",
-        "2.5",
-        "9e999",
-        "-9e999",
-        "'soon'",
-        "''",
-        "x'ff00'",
-        "x''",
-        "7",
-    ],
+    "priority": ["NULL", "NULL", "50", "50", "50", "-3", "7", "9223372036854775807"],
     "time": [
         "NULL",
         "'2025-08-09 12:30:01.000'",
         "'2025-08-09 12:30:01.000'",
         "'2025-08-09T12:30:01Z'",
-        "'yesterday'",
-        "''",
-        "17",
-        "x'ffffffff'",
-        "x'00'",
         "NULL",
+        "'2025-08-09 12:30:01.001'",
         "'2025-08-09 12:30:01.000'",
-        "'ÿ'",
     ],
 }
+ODD_KEYS = {
+    "sqlite": {
+        "priority": ["2.5", "9e999", "-9e999", "'soon'", "''", "x'ff00'", "x''"],
+        "time": ["'yesterday'", "''", "17", "x'ffffffff'", "x'00'", "'ÿ'"],
+    },
+    "postgres": {
+        "priority": ["-9223372036854775808", "0", "1", "2", "3"],
+        "time": ["'yesterday'", "'0044-03-15'", "'9999-12-30'", "'2025-08-09 12:30:01.000001'"],
+    },
+}
+"""What only one kind of database lets people write."""
+
+
+def keys_of(database: Database) -> dict[str, list[str]]:
+    odd = ODD_KEYS["sqlite" if isinstance(database, SqliteDatabase) else "postgres"]
+    return {name: KEYS[name] + odd[name] for name in KEYS}
 
 
 def insert_by_hand(database: Database) -> None:
     """Jobs in every state, with all kinds of things in the columns that lists are ordered by."""
-    rows = []
+    rows, keys = [], keys_of(database)
     for status, columns in ORDER.items():
-        column = columns.split()[0].strip(",")
-        for number, key in enumerate(KEYS["priority" if status == "pending" else "time"]):
+        column = columns.split()[0]
+        for number, key in enumerate(keys["priority" if status == "pending" else "time"]):
             rows.append((column, f"('{status}-{number}', 'T2I', 'wf', '{status}', {key})"))
     for column in ("start_time", "priority", "end_time"):
         values = ", ".join(row for name, row in rows if name == column)
         database.by_hand(f"INSERT INTO jobs (config_name, job_type, workflow_id, status, {column}) VALUES {values}")
 
 
-def listed(database: Database, status: str, where: str = "1") -> list[int]:
+def listed(database: Database, status: str, where: str = "true") -> list[int]:
     sql = f"SELECT id FROM jobs WHERE status = '{status}' AND {where} ORDER BY {ORDER[status]}"
     return [row["id"] for row in database.by_hand(sql)]
 
@@ -107,7 +104,7 @@ def names(jobs: Sequence[Job]) -> list[str]:
 async def test_all_jobs_are_on_the_pages_once_and_in_order(store: Store, database: Database, limit: int) -> None:
     insert_by_hand(database)
     expected = [job_id for status in ORDER for job_id in listed(database, status)]
-    assert len(expected) == 3 * len(KEYS["time"]) + len(KEYS["priority"])
+    assert len(expected) == 3 * len(keys_of(database)["time"]) + len(keys_of(database)["priority"])
     assert ids(await all_of(store, JobFilter(), limit)) == expected
 
 
@@ -213,14 +210,16 @@ async def test_only_what_is_asked_for_is_found(mixed: Store, is_indexed: bool) -
     assert found == ASKED
 
 
-MEMBERS = ["NULL", "3", "1", "1", "'last'", "NULL", "-2", "x'00'", "1.5", "9e999", "-9e999"]
+MEMBERS = ["NULL", "3", "1", "1", "NULL", "-2"]
+ODD_MEMBERS = ["'last'", "x'00'", "1.5", "9e999", "-9e999"]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 50])
 async def test_members_of_a_batch_are_listed_in_their_order_and_those_without_a_place_last(
     store: Store, database: Database, limit: int
 ) -> None:
-    values = ", ".join(f"('{n}', 'T2I', 'wf', 'done', 'b', {place})" for n, place in enumerate(MEMBERS))
+    places = MEMBERS + (ODD_MEMBERS if isinstance(database, SqliteDatabase) else [])
+    values = ", ".join(f"('{n}', 'T2I', 'wf', 'done', 'b', {place})" for n, place in enumerate(places))
     columns = "config_name, job_type, workflow_id, status, batch_id, batch_index"
     database.by_hand(f"INSERT INTO jobs ({columns}) VALUES {values}, ('x', 'T2I', 'wf', 'done', 'c', 0)")
     sql = "SELECT id FROM jobs WHERE batch_id = 'b' ORDER BY batch_index IS NULL, batch_index, id"
@@ -311,8 +310,9 @@ async def test_a_cursor_that_someone_made_up_does_no_harm(store: Store) -> None:
     for order, asked in wanted.items():
         for key in (None, 7, -1.5, float("nan"), "text", b"bytes"):
             for row_id in (FIRST_ID, 2, LAST_ID):
-                page = await store.run(ops.job_page, asked, cursor_of(order, CursorPlace(key, row_id)))
-                assert len(page.jobs) <= 3
+                with contextlib.suppress(BadCursor):  # where columns have types
+                    page = await store.run(ops.job_page, asked, cursor_of(order, CursorPlace(key, row_id)))
+                    assert len(page.jobs) <= 3
 
 
 # Batches.
@@ -325,7 +325,8 @@ async def test_batches_are_listed_newest_first_and_each_once(store: Store, datab
         await store.run(ops.create_batch, NewBatch(f"batch_{number}", "b", kind), None)
         if number % 2:
             database.clock.advance(1)
-    database.by_hand("UPDATE batches SET created_at = 'some day' WHERE id = 'batch_1'")
+    late = "some day" if isinstance(database, SqliteDatabase) else "tomorrow"
+    database.by_hand(f"UPDATE batches SET created_at = '{late}' WHERE id = 'batch_1'")
 
     async def read(kind: BatchKind | None) -> list[str]:
         found: list[str] = []

@@ -14,7 +14,17 @@ from comfyui_agent.domain.retry_policy import GiveUp, Retry, Tally
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import FileTaken
 from comfyui_agent.store.store import Store
-from support.stores import LEASE_SECONDS, SERVER, Database, broken, everything, lease_one, submit_and_lease, submit_one
+from support.stores import (
+    LEASE_SECONDS,
+    SERVER,
+    Database,
+    broken,
+    everything,
+    lease_one,
+    removed,
+    submit_and_lease,
+    submit_one,
+)
 
 
 async def the_job(store: Store, name: str = "knight.yaml") -> Job:
@@ -257,11 +267,28 @@ async def test_files_that_are_not_the_result_are_handed_back_at_the_end(store: S
     leased = await submit_and_lease(store)
     await store.run(ops.claim_files, leased.lease, ["a.png", "a_2.png"], LEASE_SECONDS)
     assert await store.run(ops.complete_job, leased.lease, ["a.png"], 1.0) == ["a_2.png"]
+    assert await store.run(ops.list_strays) == ["a_2.png"]
+    assert await removed(store, ["a.png", "a_2.png"]) == ["a_2.png"]
     assert [row["path"] for row in database.by_hand("SELECT path FROM files")] == ["a.png"]
+
+
+async def test_a_file_that_could_not_be_removed_stays_on_record_and_can_be_claimed(store: Store) -> None:
+    leased = await submit_and_lease(store)
+    await store.run(ops.claim_files, leased.lease, ["a.png", "b.png"], LEASE_SECONDS)
+    await store.run(ops.complete_job, leased.lease, [], 1.0)
+    assert await removed(store, ["a.png", "late.png"], can_be=False) == ["a.png", "late.png"]
+    assert await store.run(ops.list_strays) == ["a.png", "b.png", "late.png"]
+    other = await submit_and_lease(store, "other.yaml")
+    for renews in (True, False):
+        await store.run(ops.claim_files, other.lease, ["a.png"], LEASE_SECONDS, renews=renews)
+    assert await removed(store, await store.run(ops.list_strays)) == ["b.png", "late.png"]
+    assert await removed(store, ["a.png"]) == []
+    assert await store.run(ops.list_strays) == []
 
 
 async def test_a_failed_job_hands_back_what_it_noted_and_never_delivered(store: Store, database: Database) -> None:
     leased = await submit_and_lease(store)
     await store.run(ops.claim_files, leased.lease, ["a.png"], LEASE_SECONDS)
     assert await store.run(ops.fail_job, leased.lease, broken(), GiveUp(FailureClass.OUTPUT)) == ["a.png"]
+    assert await removed(store, ["a.png"]) == ["a.png"]
     assert database.by_hand("SELECT path FROM files") == []

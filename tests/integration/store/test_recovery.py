@@ -19,6 +19,7 @@ from support.stores import (
     lease_one,
     open_attempt,
     register,
+    removed,
     submit_and_lease,
     submit_one,
     take_over,
@@ -156,6 +157,7 @@ async def test_a_run_that_is_withdrawn_hands_back_what_it_noted_and_never_delive
     await store.run(ops.claim_files, leased.lease, ["a.png"], LEASE_SECONDS)
     await store.run(ops.cancel_jobs, [leased.lease.job_id])
     assert await store.run(ops.withdraw_attempt, await open_attempt(store)) == ["a.png"]
+    assert await removed(store, ["a.png"]) == ["a.png"]
     assert database.by_hand("SELECT path FROM files") == []
 
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.jobs import Template
+from comfyui_agent.domain.jobs import JobId, Template
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.retention import DAY, Ages, Pruned, preview, prune
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store import retention
+from comfyui_agent.store.postgres.session import QUERIES
 from comfyui_agent.store.store import Store
+from support.agents import wait_until
 from support.store_batches import FOX, fall, land, lease_of, queue, status_of
-from support.stores import Database, lease_one, real_counts, submit_one
+from support.stores import Database, PostgresDatabase, lease_one, real_counts, submit_one
 
 OLD = Ages(jobs=30 * DAY, events=30 * DAY)
 
@@ -203,3 +207,87 @@ async def test_one_process_at_a_time_has_its_turn(store: Store, database: Databa
     assert not await database.open().run(ops.claim_retention, 3600)
     database.clock.advance(3601)
     assert await database.open().run(ops.claim_retention, 3600)
+
+
+async def test_agents_go_on_meanwhile(store: Store, database: Database, place: Workspace) -> None:
+    other, rounds = database.open(), 12
+    jobs = [await done(store, place, f"old_{number}") for number in range(rounds)]
+    for job_id in jobs:
+        await store.run(ops.cancel_jobs, [job_id])
+    database.by_hand("UPDATE jobs SET status = 'failed'")
+    database.clock.advance(31 * DAY)
+
+    async def work() -> list[int]:
+        """Retry old jobs, and render new ones with the same templates."""
+        retried = []
+        for number, job_id in enumerate(reversed(jobs)):
+            retried += await other.run(ops.retry_jobs, [job_id])
+            await done(other, place, f"old_{number}_again") if number % 3 == 0 else None
+        return retried
+
+    retried, removed = await asyncio.gather(work(), pruned(store, place))
+    assert len(retried) + removed.jobs == rounds
+    assert (await store.run(ops.count_jobs)).pending + (await store.run(ops.count_jobs)).done == len(names(database))
+    lost = database.by_hand("SELECT id FROM jobs WHERE template_hash NOT IN (SELECT hash FROM templates)")
+    assert lost == [], "no job is without its template"
+    assert await store.run(ops.count_jobs) == await other.run(ops.count_jobs)
+    counts = real_counts(database)
+    assert {name: getattr(await store.run(ops.count_jobs), name) for name in counts} == counts
+
+
+@pytest.fixture
+async def shared(tmp_path: Path) -> AsyncIterator[PostgresDatabase]:
+    """A database in which transactions overlap."""
+    database = PostgresDatabase(tmp_path)
+    yield database
+    await database.close()
+
+
+async def test_what_somebody_is_about_to_retry_stays_and_nobody_waits(
+    shared: PostgresDatabase, place: Workspace
+) -> None:
+    store = shared.open()
+    ids = [await done(store, place, name, f"jobs/finished/image/{name}.png") for name in ("retried", "old", "claimed")]
+    shared.clock.advance(31 * DAY)
+    async with await psycopg.AsyncConnection.connect(shared.url) as somebody:
+        await somebody.execute(f"UPDATE jobs SET status = 'pending' WHERE id = {ids[0]}".encode())
+        assert (await pruned(store, place)).jobs == 2
+    assert names(shared) == ["retried"]
+    assert left(place) == ["jobs/finished/image/retried.png"]
+
+
+async def test_a_batch_that_is_opened_anew_at_that_moment_stays(shared: PostgresDatabase, place: Workspace) -> None:
+    store = shared.open()
+    await queue(store, 2, FOX)
+    await land(store, await lease_of(store, FOX, most=2))
+    shared.clock.advance(31 * DAY)
+    async with await psycopg.AsyncConnection.connect(shared.url) as somebody:
+        await somebody.execute(b"UPDATE jobs SET status = 'pending' WHERE batch_index = 0")
+        pruning = asyncio.ensure_future(pruned(store, place))
+        await a_lock_is_awaited(shared)
+    assert await pruning == Pruned()
+    assert await status_of(store, FOX) == "active"
+
+
+async def test_the_template_of_a_job_that_is_being_submitted_stays(shared: PostgresDatabase, place: Workspace) -> None:
+    store = shared.open()
+    await done(store, place, "old")
+    await store.run(ops.remove_jobs, [JobId(1)])
+    [template] = shared.by_hand("SELECT hash FROM templates")
+    async with await psycopg.AsyncConnection.connect(shared.url) as somebody:
+        await somebody.execute(QUERIES["keep_template"], {"hash": template["hash"], "graph": "{}"})
+        await somebody.execute(
+            "INSERT INTO jobs (config_name, job_type, workflow_id, status, template_hash) "
+            "VALUES ('new', 'T2I', 'w', 'pending', %s)",
+            [template["hash"]],
+        )
+        removing = asyncio.ensure_future(store.run(ops.remove_unused_templates))
+        await a_lock_is_awaited(shared)
+    assert await removing == 0
+    shared.by_hand("DELETE FROM jobs")
+    assert await store.run(ops.remove_unused_templates) == 1
+
+
+async def a_lock_is_awaited(shared: PostgresDatabase) -> None:
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    await asyncio.to_thread(wait_until, lambda: shared.by_hand(waiting), "somebody waits for a lock")

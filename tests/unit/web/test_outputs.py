@@ -14,7 +14,7 @@ from PIL import Image
 from comfyui_agent.config.settings import Paths, Settings
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.web import outputs as showing
+from comfyui_agent.files import folder as results_folder
 from comfyui_agent.web import thumbnail_cache
 from comfyui_agent.web.outputs import ATTACHMENT, NotShown, Outputs, Result
 
@@ -344,7 +344,7 @@ def test_a_file_that_may_not_be_read_is_said_so(outputs: Outputs, root: Path, mo
     def refuse(*_: Any) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(showing.os, "open", refuse)
+    monkeypatch.setattr(results_folder.os, "open", refuse)
     with pytest.raises(NotShown, match=r"a\.png cannot be read: Permission denied"):
         outputs.find(job_with("jobs/finished/image/a.png"), 1)
 

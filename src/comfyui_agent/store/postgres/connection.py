@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,20 @@ OLDEST_SERVER = 140_000
 SETTINGS = """
     SET TIME ZONE 'UTC';
     SET statement_timeout = '60s';
-    SET lock_timeout = '20s';
+    SET lock_timeout = '2s';
+    SET e3.writer = 'yes';
     SET idle_in_transaction_session_timeout = '30s';
     SET max_parallel_workers_per_gather = 0;
+    SET enable_seqscan = off;
+    SET enable_hashjoin = off;
+    SET enable_mergejoin = off;
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
 """
-"""Nothing waits for ever, and a host that is cut off holds no lock for long. What is committed is on disk."""
+"""Nothing waits for ever, and a host that is cut off holds no lock for long. What is committed is on disk.
+
+Every query goes through an index and reads few rows: a database that has not counted its rows yet must not choose
+otherwise. `e3.writer` tells triggers that this is no change by hand.
+"""
 NETWORK: dict[str, str | int | None] = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
@@ -31,15 +40,16 @@ NETWORK: dict[str, str | int | None] = {
     "application_name": "e3",
 }
 """A connection that is cut is noticed within about ten seconds. Options in the URL win."""
+SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 PREPARED_AFTER, MOST_PREPARED = 3, 600
 MENDED_BY_RECONNECTING = (
     errors.ReadOnlySqlTransaction,
     errors.IdleInTransactionSessionTimeout,
     errors.TooManyConnections,
 )
-MENDED_BY_REPEATING = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
-WRONG_CREDENTIALS = re.compile(
-    r"password|authentication|no pg_hba|does not exist|not permitted|certificate", re.IGNORECASE
+MENDED_BY_REPEATING = (errors.DeadlockDetected, errors.SerializationFailure)
+WRONG_ADDRESS = re.compile(
+    r"password|authentication|no pg_hba|does not exist|not permitted|certificate|invalid \w+ value", re.IGNORECASE
 )
 
 
@@ -83,7 +93,7 @@ class Place:
                 return DatabaseUnusable(f"the database {self.name} may not be used: {reason}")
             case errors.DiskFull() | errors.OutOfMemory():
                 return DatabaseFull(f"no room for the database {self.name}: {reason}")
-            case psycopg.OperationalError() if error.sqlstate is None and WRONG_CREDENTIALS.search(str(error)):
+            case psycopg.OperationalError() if error.sqlstate is None and WRONG_ADDRESS.search(str(error)):
                 return DatabaseUnusable(f"the database {self.name} cannot be opened: {reason}")
             case psycopg.OperationalError() | errors.ReadOnlySqlTransaction() | errors.QueryCanceled():
                 return DatabaseAway(f"the database {self.name} does not answer: {reason}")
@@ -91,6 +101,15 @@ class Place:
                 return DatabaseUnusable(f"{self.name} is no address of a PostgreSQL database: {reason}")
             case _:
                 return DatabaseUnusable(f"the database {self.name} does not work: {reason}")
+
+
+def identity_of(database: psycopg.Connection[Any]) -> str | None:
+    """The name of a database: of what it remembers, and of where it was before. None: it is an unfinished copy."""
+    row = database.execute(
+        """SELECT concat_ws(' ', token.value, current_database(), moved.value) FROM about AS token
+        LEFT JOIN about AS moved ON moved.key = 'moved_from' WHERE token.key = 'identity'"""
+    ).fetchone()
+    return hashlib.sha256(row[0].encode()).hexdigest()[:12] if row else None
 
 
 def _without_secrets(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,20 +12,22 @@ from typing import Any, TypeVar
 import psycopg
 
 from comfyui_agent.pools import Pool
-from comfyui_agent.store.errors import DatabaseAway, StoreClosed
+from comfyui_agent.store.errors import DatabaseAway, StoreClosed, UnfinishedCopy
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.postgres import migrator
-from comfyui_agent.store.postgres.connection import Place
+from comfyui_agent.store.postgres.connection import SNAPSHOT, Place, identity_of
 from comfyui_agent.store.postgres.session import PostgresSession
 from comfyui_agent.store.postgres.writing import PostgresWriting
 from comfyui_agent.store.records import Compacted
+from comfyui_agent.store.retention import remove_unused_templates
 from comfyui_agent.store.writer import Writer
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 OPEN_PATIENCE, READ_PATIENCE = 10.0, 10.0
 PAUSE = 0.2
-SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class PostgresDriver:
@@ -43,20 +45,23 @@ class PostgresDriver:
     def open(cls, url: str, *, give_up: Callable[[], bool] = lambda: False) -> PostgresDriver:
         """Open a database and bring it to the newest version. One that does not answer is waited for, for a while."""
         place, writer = Place(url), Writer(give_up)
-        began = time.monotonic()
+        began, has_said = time.monotonic(), False
         while True:
             try:
                 database = place.connect()
                 break
-            except DatabaseAway:
+            except DatabaseAway as error:
                 if give_up() or time.monotonic() - began > OPEN_PATIENCE:
                     raise
+                if not has_said:
+                    has_said = True
+                    log.warning("%s; trying again for %.0f s", error, OPEN_PATIENCE)
                 time.sleep(PAUSE)
         try:
             migrator.migrate(database, place.name)
-            row = database.execute(
-                "SELECT value || ' ' || current_database() FROM about WHERE key = 'identity'"
-            ).fetchone()
+            identity = identity_of(database)
+            if identity is None:
+                raise UnfinishedCopy(place.name)
             writing = PostgresWriting(place, database, writer.is_patient)
         except psycopg.Error as error:
             database.close()
@@ -65,7 +70,7 @@ class PostgresDriver:
             database.close()
             raise
         writer.start(writing)
-        return cls(place, writer, hashlib.sha256(str(row and row[0]).encode()).hexdigest()[:12])
+        return cls(place, writer, identity)
 
     @property
     def commits(self) -> int:
@@ -109,7 +114,7 @@ class PostgresDriver:
         try:
             self._reading.begin(SNAPSHOT)
             result = work(self._reading)
-            self._reading.end(b"COMMIT")
+            self._reading.end((b"COMMIT", ()))
         except BaseException:
             with contextlib.suppress(psycopg.Error):
                 self._reading.leave()
@@ -151,7 +156,8 @@ def compact_database(url: str) -> Compacted:
     def compact(database: psycopg.Connection[Any], _: str) -> Compacted:
         session = PostgresSession(database)
         before = session.value("size_of_database")
-        templates = session.run("remove_unused_templates")
+        with database.transaction():
+            templates = remove_unused_templates(session)
         database.execute("SET statement_timeout = 0; SET lock_timeout = 0")
         database.execute("VACUUM (FULL) templates")
         database.execute("VACUUM (ANALYZE)")

@@ -17,12 +17,15 @@ LOCK = 0x45334341
 
 
 def version_of(database: psycopg.Connection[Any]) -> int:
-    """The version of a database, 0 if it is empty."""
+    """The version of a database, 0 if it is empty or of another program."""
     row = database.execute("SELECT to_regclass('about') IS NOT NULL AND to_regclass('jobs') IS NOT NULL").fetchone()
     if row is None or not row[0]:
         return 0
-    found = database.execute("SELECT value FROM about WHERE key = 'version'").fetchone()
-    return int(found[0]) if found else 0
+    try:
+        found = database.execute("SELECT value FROM about WHERE key = 'version'").fetchone()
+    except (psycopg.errors.UndefinedColumn, psycopg.DataError):
+        return 0
+    return int(found[0]) if found and str(found[0]).isdigit() else 0
 
 
 def migrate(database: psycopg.Connection[Any], name: str) -> tuple[int, int]:
@@ -41,15 +44,15 @@ def migrate(database: psycopg.Connection[Any], name: str) -> tuple[int, int]:
                         "INSERT INTO about VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
                         [key, str(value)],
                     )
-    _keep_event_ids_rising(database)
+    keep_event_ids_rising(database)
     return before, max(before, NEWEST)
 
 
 def refuse_strangers(database: psycopg.Connection[Any], name: str) -> None:
     """Raise unless this database is ours, or may become so."""
-    version = version_of(database)
+    row = database.execute("SELECT to_regclass('jobs') IS NOT NULL OR to_regclass('about') IS NOT NULL").fetchone()
+    version = version_of(database)  # looked for second: another process may make the tables at this moment
     if version == 0:
-        row = database.execute("SELECT to_regclass('jobs') IS NOT NULL OR to_regclass('about') IS NOT NULL").fetchone()
         if row is not None and row[0]:
             raise DatabaseUnusable(
                 f"{name} has tables jobs or about of another program: name another database, or a schema of its own "
@@ -63,10 +66,14 @@ def refuse_strangers(database: psycopg.Connection[Any], name: str) -> None:
             )
 
 
-def _keep_event_ids_rising(database: psycopg.Connection[Any]) -> None:
-    """After a restore into a younger cluster, transactions have lower numbers than those in the ids of events."""
+def keep_event_ids_rising(database: psycopg.Connection[Any], last: int = 0) -> None:
+    """After a copy or restore into a younger cluster, transactions have lower numbers than those in ids of events.
+
+    `last`: an id that was given, though its event may be gone.
+    """
     database.execute(
         """UPDATE event_clock SET shift = shift + ahead.by + 1 FROM (
-            SELECT (max(id) >> 22) - (e3_event_id(pg_current_xact_id()) >> 22) AS by FROM events) AS ahead
-        WHERE ahead.by > 0"""
+            SELECT (greatest(max(id), %s) >> 22) - (e3_event_id(pg_current_xact_id()) >> 22) AS by FROM events) AS ahead
+        WHERE ahead.by > 0""",
+        [last],
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -23,12 +23,12 @@ NUL, REPLACEMENT = "\0", "\ufffd"
 ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 
-def _in_the_words_of_psycopg(query: str) -> str:
+def in_the_words_of_psycopg(query: str) -> str:
     return VALUE.sub(r"%(\1)s", query.replace("%", "%%"))
 
 
 QUERIES = {
-    name: _in_the_words_of_psycopg(text)
+    name: in_the_words_of_psycopg(text)
     for name, text in load_queries(SHARED_QUERIES, Path(__file__).parent / "queries").items()
 }
 WRITING = frozenset(name for name, text in QUERIES.items() if re.search(r"\b(INSERT|UPDATE|DELETE)\b", text))
@@ -42,53 +42,40 @@ class PostgresSession(Session):
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         connection.adapters.register_loader("numeric", NumberLoader)
-        self._connection = connection
+        self.database = connection
         self._together = contextlib.ExitStack()
         self._pipeline: psycopg.Pipeline | None = None
-        self._is_behind = self._has_written = False
-        self._transaction: str | None = None
+        self._is_behind = False
+        self.has_written = False
+        """Whether this transaction may have changed something."""
 
     def begin(self, statement: bytes, *, together: bool = True) -> None:
         """Begin a transaction. Together, what can wait is sent with the next query that is waited for."""
-        self._is_behind = self._has_written = False
-        self._transaction = None
-        self._pipeline = self._together.enter_context(self._connection.pipeline()) if together else None
-        self._connection.execute(statement)
+        self._is_behind = self.has_written = False
+        self._pipeline = self._together.enter_context(self.database.pipeline()) if together else None
+        self.database.execute(statement)
 
-    def end(self, statement: bytes) -> None:
-        """End the transaction. What was sent and has failed is raised here."""
-        self._connection.execute(statement)
+    def end(self, *statements: tuple[bytes, Sequence[object]]) -> list[int]:
+        """End the transaction. Returns how many rows each statement changed. Raises what was sent and failed."""
+        cursors = [self.database.execute(statement, values) for statement, values in statements]
         self.leave()
+        return [cursor.rowcount for cursor in cursors]
 
     def leave(self) -> None:
         """Wait for all that was sent."""
         self._pipeline = None
         self._together.close()
 
-    @property
-    def transaction(self) -> str | None:
-        """The transaction's number, if it has changed anything."""
-        if self._has_written and self._transaction is None:
-            self._is_behind = True
-            self._catch_up()
-        return self._transaction
-
     def _catch_up(self) -> None:
-        """Wait for all results. The number of the transaction comes along as soon as there is one."""
-        if self._is_behind:
-            number = None
-            if self._has_written and self._transaction is None:
-                number = self._connection.execute("SELECT pg_current_xact_id_if_assigned()::text")
-            if self._pipeline is not None:
-                self._pipeline.sync()
-            self._is_behind = False
-            if number is not None:
-                self._transaction = (number.fetchone() or [None])[0]
+        """Wait for all results."""
+        if self._is_behind and self._pipeline is not None:
+            self._pipeline.sync()
+        self._is_behind = False
 
     def _send(self, query: str, values: dict[str, Any]) -> psycopg.Cursor[Any]:
         self._is_behind = True
-        self._has_written = self._has_written or query in WRITING
-        cursor = self._connection.cursor(row_factory=dict_row)
+        self.has_written = self.has_written or query in WRITING
+        cursor = self.database.cursor(row_factory=dict_row)
         return cursor.execute(QUERIES[query], _bound(values))
 
     def rows(self, query: str, **values: Any) -> list[Row]:

@@ -32,10 +32,7 @@ POLL = """
         pg_snapshot_xmax(now_open)::text::bigint
     FROM e3_event_numbers, pg_current_snapshot() AS now_open
 """
-PLANS = b"""
-    SET plan_cache_mode = force_generic_plan;
-    SET enable_seqscan = off; SET enable_sort = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
-"""
+PLANS = b"SET plan_cache_mode = force_generic_plan; SET enable_sort = off"
 """What is written is found by indexes. A plan is made once, and those of empty tables must be good for full ones."""
 FIRST_PAUSE, LONGEST_PAUSE, SAY_AWAY_AFTER = 0.1, 3.0, 5.0
 MOST_REPEATS = 20
@@ -43,20 +40,29 @@ LOST_COMMITS = (
     "the database {name} has lost what it had confirmed: it is a copy that was behind when it took over. Bring back "
     "the one that has everything, or start E3 anew if there is none: what was lost is then rendered again"
 )
+COUNT_COMMIT = b"""
+    INSERT INTO writers (token, commits) SELECT %s, %s WHERE pg_current_xact_id_if_assigned() IS NOT NULL
+    ON CONFLICT (token) DO UPDATE SET commits = excluded.commits, at = excluded.at"""
+"""The last statement of a transaction, for one that has changed something."""
+COMMITS = b"""
+    INSERT INTO writers (token, commits) VALUES (%s, 0) ON CONFLICT (token) DO UPDATE SET at = excluded.at
+    RETURNING commits"""
+"""Waits for a transaction that is still being committed."""
 
 
 class PostgresWriting(WriterConnection):
     def __init__(self, place: Place, database: psycopg.Connection[Any], is_patient: Callable[[], bool]) -> None:
         self._place = place
         self._is_patient = is_patient
+        self._dice = random.Random()
         self._token = secrets.token_hex(6)
+        self._commits = 0
+        """Confirmed transactions that changed something."""
+        self._has_changed = False
+        """Whether one did since the last look: then it cannot be seen whether others have changed something, too."""
         self._tell_at: float | None = None
         self._told_at = 0.0
         self._polled_at = time.monotonic()
-        self._last_commit: str | None = None
-        """The newest confirmed transaction that changed something."""
-        self._has_changed = False
-        """Whether this process has changed something since it last looked: then it cannot tell whether others have."""
         self._repeats = 0
         self._use(database)
         self._seen: list[Any] = []
@@ -71,20 +77,17 @@ class PostgresWriting(WriterConnection):
 
     def commit(self) -> bool:
         """Commit. If the connection breaks meanwhile, the database is asked whether it has committed."""
-        transaction = self.session.transaction
+        count = [(COUNT_COMMIT, (self._token, self._commits + 1))] if self.session.has_written else []
         try:
-            self.session.end(b"COMMIT")
+            has_changed = self.session.end(*count, (b"COMMIT", ()))[0] > 0 and bool(count)
         except psycopg.OperationalError:
-            if transaction is None or not (self.database.closed or self.database.broken):
+            if not count or not (self.database.closed or self.database.broken) or not self._has_arrived():
                 raise
-            self._reconnect()
-            if not self._was_committed(transaction):
-                raise
-        if transaction is not None:
-            self._last_commit = transaction
-            self._has_changed = True
+            has_changed = True
+        self._commits += has_changed
+        self._has_changed |= has_changed
         self._repeats = 0
-        return transaction is not None
+        return has_changed
 
     def roll_back(self) -> None:
         with contextlib.suppress(psycopg.Error):
@@ -99,10 +102,13 @@ class PostgresWriting(WriterConnection):
     def is_whole(self, error: Exception) -> bool:
         return self._is_broken(error) or isinstance(error, (DatabaseAway, DatabaseUnusable, *MENDED_BY_REPEATING))
 
+    def is_blocked(self, error: Exception) -> bool:
+        return isinstance(error, errors.LockNotAvailable)
+
     def can_retry(self, error: Exception) -> bool:
         if isinstance(error, MENDED_BY_REPEATING):
             self._repeats += 1
-            time.sleep(random.uniform(0, min(0.02 * self._repeats, 0.2)))
+            time.sleep(self._dice.uniform(0, min(0.02 * self._repeats, 0.2)))
             return self._repeats <= MOST_REPEATS and self._is_patient()
         if self._is_broken(error):
             self.database.close()
@@ -115,7 +121,7 @@ class PostgresWriting(WriterConnection):
     def wake_others(self) -> None:
         now = time.monotonic()
         self._tell_at = self._tell_at or max(now, self._told_at + TELL_SECONDS)
-        with contextlib.suppress(psycopg.Error):  # it is told after the next look
+        with contextlib.suppress(psycopg.Error):  # they are told later, or look by themselves
             self._tell(now)
 
     def has_news(self) -> bool | None:
@@ -124,21 +130,22 @@ class PostgresWriting(WriterConnection):
             told = [each for each in self.database.notifies(timeout=0) if each.payload != self._token]
             if told:
                 return True
-            if time.monotonic() - self._polled_at < POLL_SECONDS * random.uniform(0.9, 1.1):
+            if time.monotonic() - self._polled_at < POLL_SECONDS * self._dice.uniform(0.9, 1.1):
                 return False
             has_own, self._has_changed = self._has_changed, False
             return (None if has_own else True) if self._poll() else False
         except psycopg.Error:
-            self.database.close()
             with contextlib.suppress(DatabaseAway, DatabaseUnusable):
-                self._use(self._checked(self._place.connect()))
+                self._connect_again()
                 return True  # nobody knows what was missed
             time.sleep(FIRST_PAUSE)
             return False
 
     def close(self) -> None:
         with contextlib.suppress(psycopg.Error):
-            self.database.close()
+            if self._commits and not self.database.closed:
+                self.database.execute("DELETE FROM writers WHERE token = %s", [self._token])
+        self.database.close()
 
     def _use(self, database: psycopg.Connection[Any]) -> None:
         database.execute(PLANS)
@@ -174,8 +181,7 @@ class PostgresWriting(WriterConnection):
         began, pause, has_said = time.monotonic(), FIRST_PAUSE, False
         while True:
             try:
-                self.database.close()
-                self._use(self._checked(self._place.connect()))
+                self._connect_again()
                 if has_said:
                     log.warning("the database %s answers again", self._place.name)
                 return
@@ -185,27 +191,34 @@ class PostgresWriting(WriterConnection):
                 if not has_said and time.monotonic() - began > SAY_AWAY_AFTER:
                     has_said = True
                     log.warning("%s; trying again", error)
-            time.sleep(pause * random.uniform(0.5, 1))
+            time.sleep(pause * self._dice.uniform(0.5, 1))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _checked(self, database: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
-        """A new connection, if the database still has what it confirmed."""
-        if self._last_commit is not None and self._status(database, self._last_commit) in ("aborted", "unknown"):
-            database.close()
-            raise DatabaseUnusable(LOST_COMMITS.format(name=self._place.name))
-        return database
-
-    def _was_committed(self, transaction: str) -> bool:
-        """Whether a transaction was committed whose answer was lost. Waits while the server is still at it."""
-        while True:
-            status = self._status(self.database, transaction)
-            if status != "in progress":
-                return status == "committed"
-            time.sleep(FIRST_PAUSE)
-
-    def _status(self, database: psycopg.Connection[Any], transaction: str) -> str:
+    def _connect_again(self) -> None:
+        """Use a new connection, if the database still has what it confirmed."""
+        self.database.close()
+        database = self._place.connect()
         try:
-            row = database.execute("SELECT pg_xact_status(%s::xid8)", [transaction]).fetchone()
-        except errors.InvalidParameterValue:
-            return "unknown"  # it is in the future of this database
-        return str(row[0]) if row and row[0] else "forgotten"
+            if self._commits > 0:
+                row = database.execute("SELECT commits FROM writers WHERE token = %s", [self._token]).fetchone()
+                if row is None or row[0] < self._commits:
+                    raise DatabaseUnusable(LOST_COMMITS.format(name=self._place.name))
+            self._use(database)
+        except psycopg.Error as error:
+            database.close()
+            raise self._place.translate(error) from None
+        except BaseException:
+            database.close()
+            raise
+
+    def _has_arrived(self) -> bool:
+        """Whether the last commit arrived, whose answer was lost. Asks until there is an answer."""
+        while True:
+            if self.database.closed or self.database.broken:
+                self._reconnect()
+            try:
+                row = self.database.execute(COMMITS, [self._token]).fetchone()
+                return row is not None and row[0] > self._commits
+            except psycopg.Error as error:
+                if not self._is_patient():
+                    raise self._place.translate(error) from None

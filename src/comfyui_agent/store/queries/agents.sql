@@ -19,6 +19,9 @@ DELETE FROM agents WHERE host <> :host AND heartbeat_at < {seconds_ago(86400 * :
 -- name: agents_of_host
 SELECT worker_id, lock FROM agents WHERE host = :host;
 
+-- name: agents_elsewhere
+SELECT worker_id FROM agents WHERE host <> :host AND heartbeat_at >= {seconds_ago(60)} ORDER BY worker_id;
+
 -- name: living_agents
 SELECT worker_id FROM agents
 WHERE host = :host OR heartbeat_at >= {seconds_ago(60)}

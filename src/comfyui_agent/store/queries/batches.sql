@@ -85,9 +85,11 @@ ON CONFLICT (batch_id) DO UPDATE SET status = excluded.status, reason = excluded
 -- name: processing_members
 SELECT id AS job_id FROM jobs {index(idx_jobs_batch_status)} WHERE batch_id = :id AND status = 'processing';
 
--- name: list_pending_members
+-- name: list_open_members
+-- In one look: a member that is leased or comes back meanwhile is listed, too.
 INSERT INTO ending_members (job_id, batch_id)
-SELECT id, batch_id FROM jobs {index(idx_jobs_batch_status)} WHERE batch_id = :id AND status = 'pending' ORDER BY id
+SELECT id, batch_id FROM jobs {index(idx_jobs_batch_status)}
+WHERE batch_id = :id AND status IN ('pending', 'processing')
 ON CONFLICT (job_id) DO NOTHING;
 
 -- name: next_ending
@@ -220,7 +222,7 @@ WHERE id = :id;
 -- Of one workflow, among the newest results.
 SELECT duration FROM (
     SELECT duration, workflow_id FROM jobs {index(idx_jobs_ended)} WHERE status = 'done'
-    ORDER BY end_time DESC LIMIT 5000) AS newest
+    ORDER BY end_time DESC NULLS LAST LIMIT 5000) AS newest
 WHERE workflow_id = :workflow_id AND duration IS NOT NULL LIMIT :most;
 
 -- name: resubmit_job

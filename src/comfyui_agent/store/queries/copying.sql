@@ -2,10 +2,7 @@
 SELECT key, value FROM about;
 
 -- name: clear_about
-DELETE FROM about;
-
--- name: clear_counts
-DELETE FROM job_counts;
+DELETE FROM about WHERE key NOT IN ('version', 'compatible');
 
 -- name: set_about
 INSERT INTO about (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value;

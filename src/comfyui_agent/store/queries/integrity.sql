@@ -15,5 +15,8 @@ WHERE bytes > 0 ORDER BY bytes DESC LIMIT 3;
 SELECT coalesce(sum(octet_length(graph)), 0) FROM templates
 WHERE hash NOT IN (SELECT template_hash FROM jobs WHERE template_hash IS NOT NULL);
 
+-- name: await_submissions
+SELECT {alone('templates')} AS waited;
+
 -- name: remove_unused_templates
 DELETE FROM templates WHERE hash NOT IN (SELECT template_hash FROM jobs WHERE template_hash IS NOT NULL);

@@ -1,5 +1,6 @@
 -- name: keep_template
-INSERT INTO templates (hash, graph) VALUES (:hash, :graph) ON CONFLICT (hash) DO NOTHING;
+-- From here to the end of the transaction unused templates are not removed: its job is still on its way.
+INSERT INTO templates (hash, graph) SELECT :hash, :graph {beside('templates')} ON CONFLICT (hash) DO NOTHING;
 
 -- name: note_submitted
 INSERT INTO events (at, event, job_id)

@@ -9,7 +9,7 @@ SELECT {json_list(id)} AS ids FROM (
         WHERE status = 'processing' AND start_time IS NULL AND id > :id ORDER BY id LIMIT :most) AS part
     UNION ALL SELECT * FROM (
         SELECT id FROM jobs {index(idx_jobs_rendering)}
-        WHERE status = 'processing' AND start_time IS NOT NULL ORDER BY start_time, id LIMIT :most) AS part
+        WHERE status = 'processing' AND start_time IS NOT NULL ORDER BY start_time NULLS FIRST, id LIMIT :most) AS part
     LIMIT :most) AS listed;
 
 -- name: rendering_after
@@ -19,7 +19,7 @@ SELECT {json_list(id)} AS ids FROM (
         WHERE status = 'processing' AND start_time = :key AND id > :id ORDER BY id LIMIT :most) AS part
     UNION ALL SELECT * FROM (
         SELECT id FROM jobs {index(idx_jobs_rendering)}
-        WHERE status = 'processing' AND start_time > :key ORDER BY start_time, id LIMIT :most) AS part
+        WHERE status = 'processing' AND start_time > :key ORDER BY start_time NULLS FIRST, id LIMIT :most) AS part
     LIMIT :most) AS listed;
 
 -- name: waiting_after_none
@@ -30,7 +30,7 @@ SELECT {json_list(id)} AS ids FROM (
         WHERE status = 'pending' AND priority IS NULL AND id > :id ORDER BY id LIMIT :most) AS part
     UNION ALL SELECT * FROM (
         SELECT id FROM jobs {index(idx_jobs_status_priority)}
-        WHERE status = 'pending' AND priority IS NOT NULL ORDER BY priority, id LIMIT :most) AS part
+        WHERE status = 'pending' AND priority IS NOT NULL ORDER BY priority NULLS FIRST, id LIMIT :most) AS part
     LIMIT :most) AS listed;
 
 -- name: waiting_after
@@ -40,7 +40,7 @@ SELECT {json_list(id)} AS ids FROM (
         WHERE status = 'pending' AND priority = :key AND id > :id ORDER BY id LIMIT :most) AS part
     UNION ALL SELECT * FROM (
         SELECT id FROM jobs {index(idx_jobs_status_priority)}
-        WHERE status = 'pending' AND priority > :key ORDER BY priority, id LIMIT :most) AS part
+        WHERE status = 'pending' AND priority > :key ORDER BY priority NULLS FIRST, id LIMIT :most) AS part
     LIMIT :most) AS listed;
 
 -- name: ended_first
@@ -56,7 +56,7 @@ SELECT {json_list(id)} AS ids FROM (
         WHERE status = :status AND end_time = :key AND id < :id ORDER BY id DESC LIMIT :most) AS part
     UNION ALL SELECT * FROM (
         SELECT id FROM jobs {index(idx_jobs_ended)}
-        WHERE status = :status AND end_time < :key ORDER BY end_time DESC, id DESC LIMIT :most) AS part
+        WHERE status = :status AND end_time < :key ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
     UNION ALL SELECT * FROM (
         SELECT id FROM jobs {index(idx_jobs_ended)}
         WHERE status = :status AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
@@ -82,7 +82,7 @@ SELECT {json_list(id)} AS ids FROM (
     UNION ALL SELECT * FROM (
         SELECT id FROM jobs {index(idx_jobs_attention)}
         WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
-            AND end_time < :key ORDER BY end_time DESC, id DESC LIMIT :most) AS part
+            AND end_time < :key ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
     UNION ALL SELECT * FROM (
         SELECT id FROM jobs {index(idx_jobs_attention)}
         WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
@@ -216,7 +216,7 @@ SELECT at, status, sum(jobs) AS jobs FROM endings WHERE at >= :since AND at <= :
 -- Jobs with files to show, among the newest.
 SELECT brief_jobs.* FROM (
     SELECT id FROM jobs {index(idx_jobs_ended)}
-    WHERE status = 'done' AND end_time IS NOT NULL ORDER BY end_time DESC, id DESC LIMIT :looked_at) AS newest
+    WHERE status = 'done' AND end_time IS NOT NULL ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :looked_at) AS newest
 CROSS JOIN brief_jobs WHERE brief_jobs.id = newest.id AND outputs <> '' AND outputs <> '[]'
 {in_order(end_time DESC, newest.id DESC)} LIMIT :most;
 
@@ -224,7 +224,7 @@ CROSS JOIN brief_jobs WHERE brief_jobs.id = newest.id AND outputs <> '' AND outp
 SELECT brief_jobs.* FROM (
     SELECT id FROM jobs {index(idx_jobs_attention)}
     WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL AND end_time IS NOT NULL
-    ORDER BY end_time DESC, id DESC LIMIT :most) AS newest
+    ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS newest
 CROSS JOIN brief_jobs WHERE brief_jobs.id = newest.id
 {in_order(end_time DESC, newest.id DESC)};
 

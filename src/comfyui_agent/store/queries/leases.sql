@@ -1,19 +1,6 @@
--- name: end_backoffs
--- Jobs whose backoff is over may run. A wait that is longer than any backoff was written before the clock stepped back.
-UPDATE jobs SET hold = NULL, next_attempt_at = NULL
-WHERE id IN (
-    SELECT id FROM jobs {index(idx_jobs_backoff)} WHERE status = 'pending' AND hold = 'backoff'
-        AND next_attempt_at <= {now}
-    UNION ALL
-    SELECT id FROM jobs {index(idx_jobs_backoff)} WHERE status = 'pending' AND hold = 'backoff'
-        AND next_attempt_at IS NULL
-    UNION ALL
-    SELECT id FROM jobs {index(idx_jobs_backoff)} WHERE status = 'pending' AND hold = 'backoff'
-        AND next_attempt_at > {in_seconds(:longest)});
-
--- name: lock_server
--- False while another agent takes jobs for this server: its window is one.
-SELECT {try_lock(:server)} AS is_locked;
+-- name: take_lock
+-- False if another process keeps this lock for long.
+SELECT {try_lock(:name)} AS is_locked;
 
 -- name: load_of_server
 -- How many prompts of all agents are at a server, how many of them are suspects, whether people took the server out of
@@ -162,11 +149,6 @@ RETURNING id, fence, config_name, job_type, workflow_id, template_hash, inputs, 
 INSERT INTO attempts (job_id, number, server, prompt_id, worker_id, is_load, started_at)
 SELECT id, run_count, :server, :prompt_id, :worker, CAST(:is_load AS integer), {now} FROM jobs WHERE id = :job_id
 RETURNING id;
-
--- name: renew_leases
-UPDATE jobs SET lease_expires_at = {in_seconds(:seconds)}
-WHERE worker_id = :worker AND status = 'processing'
-RETURNING id, fence;
 
 -- name: held_leases
 SELECT id, fence FROM jobs WHERE worker_id = :worker AND status = 'processing';

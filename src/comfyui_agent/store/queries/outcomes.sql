@@ -24,7 +24,11 @@ ON CONFLICT (path) DO NOTHING;
 SELECT path FROM files WHERE job_id = :job_id;
 
 -- name: disclaim_file
-DELETE FROM files WHERE path = :path AND job_id = :job_id;
+-- It stays on record as nobody's until it is removed.
+UPDATE files SET job_id = 0 WHERE path = :path AND job_id = :job_id;
+
+-- name: forget_stray
+DELETE FROM files WHERE path = :path AND job_id = 0;
 
 -- name: complete_job
 UPDATE jobs SET

@@ -26,7 +26,7 @@ SELECT id FROM batches WHERE id > :after AND {old_batch} ORDER BY id LIMIT :most
 DELETE FROM batches WHERE id = :id AND {old_batch};
 
 -- name: forget_grid_files
-DELETE FROM grid_files WHERE batch_id = :id;
+DELETE FROM grid_files WHERE batch_id = :id RETURNING path, output;
 
 -- name: old_jobs
 -- Jobs of no batch, or of one that is gone, in the order in which they ended. None may still be at a server.
@@ -34,7 +34,7 @@ SELECT id, source, end_time FROM jobs
 WHERE status = :status AND end_time >= :since AND end_time < :before
     AND NOT EXISTS (SELECT 1 FROM batches WHERE batches.id = jobs.batch_id)
     AND NOT EXISTS (SELECT 1 FROM attempts WHERE attempts.job_id = jobs.id AND attempts.outcome IS NULL)
-ORDER BY end_time LIMIT :most;
+ORDER BY end_time LIMIT :most {lock(jobs)};
 
 -- name: prunable_jobs
 -- All that would go, members of old batches included.
@@ -48,7 +48,8 @@ WHERE jobs.status IN ('done', 'failed') AND jobs.end_time < :before
 SELECT path FROM files WHERE job_id IN ({numbers(:ids)});
 
 -- name: forget_files_of_jobs
-DELETE FROM files WHERE job_id IN ({numbers(:ids)});
+-- Until the end of the transaction nobody else can claim them.
+DELETE FROM files WHERE job_id IN ({numbers(:ids)}) RETURNING path;
 
 -- name: forget_attempts_of_jobs
 DELETE FROM attempts WHERE job_id IN ({numbers(:ids)});

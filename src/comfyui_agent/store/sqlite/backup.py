@@ -1,81 +1,95 @@
-"""A copy of an SQLite file as it was at one moment, made while others write to it."""
+"""A backup is one SQLite file with the state of one moment, made while others write to the database."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 
+from comfyui_agent.store.copying import TABLES, Tables, copy_tables
 from comfyui_agent.store.errors import BackupRefused, DatabaseUnusable
 from comfyui_agent.store.sqlite.connection import connect
-from comfyui_agent.store.sqlite.driver import READ_PATIENCE, find_or_make_room, our_words
+from comfyui_agent.store.sqlite.driver import READ_PATIENCE, migrate_file, our_words
+from comfyui_agent.store.sqlite.tables import SqliteTables
 
 PAGES_AT_ONCE = 2_000
 UNNAMED = ".e3part"
+NOT_WHOLE = "the copy {} is not whole ({}): check both disks, then try again"
+
+Progress = Callable[[float], None]
+"""Is told the share that is done."""
 
 
-def backup_file(path: Path, file: Path, *, force: bool, progress: Callable[[float], None]) -> int:
-    """Copy a database, on disk and checked before it gets its name. Returns its rows. BackupRefused if `file` is there.
-
-    `progress` is told the share that is done. Nobody waits meanwhile; only the write-ahead log grows.
-    """
-    find_or_make_room(path, create=False)
+@contextlib.contextmanager
+def named_when_whole(file: Path, *, force: bool, besides: Path | None = None) -> Iterator[Path]:
+    """A file to write to. When that is done it is synced, then named. BackupRefused if `file` is there or `besides`."""
     with our_words(file):
-        _check_free(path, file, force)
+        _check_free(file, force, besides)
         handle, name = tempfile.mkstemp(prefix=f".{file.name}.", suffix=UNNAMED, dir=file.parent)
         os.close(handle)
     unnamed = Path(name)
     try:
-        rows = _copy(path, unnamed, progress)
+        yield unnamed
         with our_words(file):
             _sync(unnamed)
-            _check_free(path, file, force)
+            _check_free(file, force, besides)
             unnamed.replace(file)
             with contextlib.suppress(PermissionError):  # Windows syncs no folders
                 _sync(file.parent)
-        return rows
     finally:
         for end in ("", "-wal", "-shm", "-journal"):
             unnamed.with_name(unnamed.name + end).unlink(missing_ok=True)
 
 
-def _check_free(path: Path, file: Path, force: bool) -> None:
-    if file.exists() and (not force or file.is_dir() or file.samefile(path)):
+def copy_pages(path: Path, unnamed: Path, progress: Progress) -> int:
+    """Copy a file page by page, and check it. Returns its rows. Nobody waits; only the write-ahead log grows."""
+    with our_words(path):
+        source = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, create=False)
+    with closing(source), our_words(unnamed), closing(apsw.Connection(str(unnamed))) as target:
+        with our_words(path):
+            source.execute("BEGIN; SELECT count(*) FROM about").close()  # all steps read this one state
+        target.execute("PRAGMA synchronous = off").close()  # the whole file is synced at the end
+        with target.backup("main", source, "main") as backup:
+            while not backup.done:
+                backup.step(PAGES_AT_ONCE)
+                progress(1 - backup.remaining / max(1, backup.page_count))
+        _make_one_file(target, unnamed)
+        counts = _counts(target)
+        if counts != _counts(source):
+            raise DatabaseUnusable(NOT_WHOLE.format(unnamed, "rows are missing"))
+        return sum(counts.values())
+
+
+def copy_rows(source: Tables, unnamed: Path, progress: Progress) -> int:
+    """Copy a snapshot of another kind of database row by row, and compare every table. Returns its rows."""
+    steps = [f"{done} {table}" for done in ("copied", "compared") for table in TABLES]
+    migrate_file(unnamed)
+    with closing(SqliteTables(unnamed)) as target:
+        found = copy_tables(source, target, lambda step, _: progress((steps.index(step) + 1) / len(steps)))
+    if wrong := [each.name for each in found if not each.is_same]:
+        raise DatabaseUnusable(NOT_WHOLE.format(unnamed, f"{', '.join(wrong)} differ"))
+    with our_words(unnamed), closing(apsw.Connection(str(unnamed))) as written:
+        _make_one_file(written, unnamed)
+    progress(1.0)
+    return sum(each.rows for each in found)
+
+
+def _check_free(file: Path, force: bool, besides: Path | None) -> None:
+    if file.exists() and (not force or file.is_dir() or (besides is not None and file.samefile(besides))):
         raise BackupRefused(file)
 
 
-def _copy(path: Path, unnamed: Path, progress: Callable[[float], None]) -> int:
-    with our_words(path):
-        source = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, create=False)
-    try:
-        with our_words(path):
-            source.execute("BEGIN; SELECT count(*) FROM about").close()  # all steps read this one state
-        with our_words(unnamed):
-            target = apsw.Connection(str(unnamed))
-            try:
-                target.execute("PRAGMA synchronous = off").close()  # the whole file is synced at the end
-                with target.backup("main", source, "main") as backup:
-                    while not backup.done:
-                        backup.step(PAGES_AT_ONCE)
-                        progress(1 - backup.remaining / max(1, backup.page_count))
-                target.execute("PRAGMA journal_mode = delete").close()  # one file; E3 switches back when it opens it
-                return _check(source, target, unnamed)
-            finally:
-                target.close()
-    finally:
-        source.close()
-
-
-def _check(source: apsw.Connection, target: apsw.Connection, unnamed: Path) -> int:
-    problem = target.execute("PRAGMA integrity_check(1)").get
-    counts = _counts(target)
-    if problem != "ok" or counts != _counts(source):
-        raise DatabaseUnusable(f"the copy {unnamed} is not whole ({problem}): check both disks, then try again")
-    return sum(counts.values())
+def _make_one_file(database: apsw.Connection, unnamed: Path) -> None:
+    """Without a write-ahead log; E3 switches back when it opens it. DatabaseUnusable if its pages are not sound."""
+    database.execute("PRAGMA journal_mode = delete").close()
+    problem = database.execute("PRAGMA integrity_check(1)").get
+    if problem != "ok":
+        raise DatabaseUnusable(NOT_WHOLE.format(unnamed, problem))
 
 
 def _counts(database: apsw.Connection) -> dict[str, int]:

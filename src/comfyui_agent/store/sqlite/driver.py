@@ -16,7 +16,7 @@ import apsw
 
 from comfyui_agent.domain.texts import megabytes
 from comfyui_agent.pools import Pool
-from comfyui_agent.store.errors import DatabaseFull, DatabaseUnusable, StoreClosed
+from comfyui_agent.store.errors import DatabaseFull, DatabaseUnusable, StoreClosed, UnfinishedCopy
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Compacted
 from comfyui_agent.store.sqlite import migrator
@@ -68,7 +68,7 @@ class SqliteDriver:
                 token = reader.execute("SELECT value FROM about WHERE key = 'identity'").get
                 if token is None:
                     reader.close()
-                    raise DatabaseUnusable(f"{path} is an unfinished copy: run the same e3 db copy again, or remove it")
+                    raise UnfinishedCopy(path)
                 writing = SqliteWriting(database, partial(in_our_words, path=path))
             except BaseException:
                 database.close()

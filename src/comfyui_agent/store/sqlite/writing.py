@@ -47,7 +47,10 @@ class SqliteWriting(WriterConnection):
     def is_whole(self, error: Exception) -> bool:
         return isinstance(error, DISK_TROUBLE)
 
-    def can_retry(self, error: Exception) -> bool:  # noqa: ARG002 - a locked file is waited for by its busy handler
+    def is_blocked(self, error: Exception) -> bool:  # noqa: ARG002 - a locked file is waited for by its busy handler
+        return False
+
+    def can_retry(self, error: Exception) -> bool:  # noqa: ARG002
         return False
 
     def translate(self, error: Exception) -> Exception:

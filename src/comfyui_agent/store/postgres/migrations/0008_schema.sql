@@ -5,6 +5,9 @@
 CREATE FUNCTION e3_now() RETURNS timestamptz LANGUAGE sql STABLE
 AS $$ SELECT date_trunc('milliseconds', statement_timestamp()) $$;
 
+-- A moment to the millisecond that everyone can read: not infinity, and not before our time.
+CREATE DOMAIN e3_time AS timestamptz(3) CHECK (VALUE >= '0001-01-02 00:00Z' AND VALUE < '9999-12-31 00:00Z');
+
 -- JSON in a text that people may have written. NULL if it is none.
 CREATE FUNCTION e3_json(value text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -29,22 +32,22 @@ CREATE TABLE jobs (
     retries_attempted bigint DEFAULT 0,
     run_count bigint DEFAULT 0,
     retry_limit bigint,
-    start_time timestamptz,
-    end_time timestamptz,
+    start_time e3_time,
+    end_time e3_time,
     duration double precision,
     error_trace text,
     metadata text,
     worker_id text COLLATE "C",
-    lease_expires_at timestamptz,
+    lease_expires_at e3_time,
     failure_class text COLLATE "C",
-    next_attempt_at timestamptz,
+    next_attempt_at e3_time,
     server text COLLATE "C",
     prompt_id text COLLATE "C",
     batch_id text COLLATE "C",
     batch_index bigint,
     outputs text,                          -- JSON list of paths
     needs_regeneration bigint DEFAULT 0,
-    created_at timestamptz DEFAULT e3_now(),
+    created_at e3_time DEFAULT e3_now(),
     template_hash text COLLATE "C",        -- the workflow in templates; NULL: workflow_id is looked up
     inputs text,                           -- JSON: place -> value
     file_path text COLLATE "C",            -- where the first result goes; NULL: named after the job
@@ -61,18 +64,18 @@ CREATE TABLE jobs (
     reserved bigint,                       -- 1: only for whoever works off its batch by name
     written text,                          -- what was last written about it to the state file of its burst
     created_by bigint,                     -- the token that made it; NULL: a file, the command line, or nobody known
-    dismissed_at timestamptz,
-    lost_at timestamptz,                   -- since when the server that has its prompt does not answer
+    dismissed_at e3_time,
+    lost_at e3_time,                   -- since when the server that has its prompt does not answer
     earlier_retries text,                  -- JSON: retries_attempted of a page, each time it was wanted again
     needs text COLLATE "C",
-    overtaken_at timestamptz               -- when a server that could have run it first preferred a later job
+    overtaken_at e3_time               -- when a server that could have run it first preferred a later job
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1);
 CREATE INDEX idx_jobs_status_priority ON jobs (status, priority NULLS FIRST, id);
 CREATE INDEX idx_jobs_started ON jobs (start_time);
 CREATE INDEX idx_jobs_next ON jobs (priority NULLS FIRST, id) WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL;
-CREATE INDEX idx_jobs_sets ON jobs (coalesce(priority, -1000000000000000000), coalesce(needs, ''), id)
+CREATE INDEX idx_jobs_sets ON jobs (greatest(priority, -1000000000000000000), coalesce(needs, ''), id)
     WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL;
-CREATE INDEX idx_jobs_batch_next ON jobs (batch_id, coalesce(priority, -1000000000000000000), coalesce(needs, ''), id)
+CREATE INDEX idx_jobs_batch_next ON jobs (batch_id, greatest(priority, -1000000000000000000), coalesce(needs, ''), id)
     WHERE status = 'pending' AND hold IS NULL AND batch_id IS NOT NULL;
 CREATE INDEX idx_jobs_backoff ON jobs (next_attempt_at) WHERE status = 'pending' AND hold = 'backoff';
 CREATE INDEX idx_jobs_held ON jobs (hold, batch_id, priority, id) WHERE status = 'pending' AND hold IS NOT NULL;
@@ -104,9 +107,9 @@ CREATE TABLE attempts (
     server text COLLATE "C",
     prompt_id text COLLATE "C",
     worker_id text COLLATE "C",
-    started_at timestamptz,
+    started_at e3_time,
     running_seconds double precision,
-    ended_at timestamptz,
+    ended_at e3_time,
     outcome text COLLATE "C",
     error text,
     sent text,                             -- JSON: place -> value that was filled in for the server
@@ -132,14 +135,14 @@ CREATE TABLE batches (
     generation bigint NOT NULL DEFAULT 1,
     grid text,
     metadata text,
-    created_at timestamptz NOT NULL DEFAULT e3_now(),
-    completed_at timestamptz,
+    created_at e3_time NOT NULL DEFAULT e3_now(),
+    completed_at e3_time,
     creator text COLLATE "C",              -- who is putting jobs into it; NULL: it is whole
     reason text,                           -- why it was cancelled or has expired
     is_paused bigint DEFAULT 0,
     is_serial bigint DEFAULT 0,            -- 1: one member at a server at a time
     quiet_seconds double precision DEFAULT 0, -- how long members ran at live servers and none landed
-    ticked_at timestamptz,
+    ticked_at e3_time,
     wants_grid bigint DEFAULT 0,
     grid_generation bigint DEFAULT 0,      -- the completion that the grid stands for
     grid_worker text COLLATE "C",          -- who is making it
@@ -154,16 +157,21 @@ CREATE INDEX idx_batches_filling ON batches (id) WHERE status = 'pending';
 CREATE INDEX idx_batches_grid ON batches (id)
     WHERE wants_grid = 1 AND status = 'complete' AND grid_generation < generation;
 
--- Ids of events rise in the order of commits, as readers see them: the transaction first, then a number. `shift` keeps them
--- rising where the database was restored into a younger cluster. Readers stop before the oldest open transaction.
+-- Ids of events: the newest transaction that has ended, or this one, whichever is later, then a number. An event comes after
+-- all that its transaction could see, and readers, who stop before the oldest open transaction, miss none. `shift` keeps ids
+-- rising where the database was restored into a younger cluster.
 CREATE SEQUENCE e3_event_numbers;
 CREATE TABLE event_clock (shift bigint NOT NULL);
 INSERT INTO event_clock VALUES (0);
 CREATE FUNCTION e3_event_id(transaction xid8) RETURNS bigint LANGUAGE sql STABLE
 AS $$ SELECT (transaction::text::bigint + shift) << 22 FROM event_clock $$;
+CREATE FUNCTION e3_next_event_id() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT greatest(e3_event_id(pg_current_xact_id()), e3_event_id(pg_snapshot_xmax(pg_current_snapshot())) - 4194304)
+        + nextval('e3_event_numbers') % 4194304
+$$;
 CREATE TABLE events (
-    id bigint PRIMARY KEY DEFAULT e3_event_id(pg_current_xact_id()) + nextval('e3_event_numbers') % 4194304,
-    at timestamptz NOT NULL,
+    id bigint PRIMARY KEY DEFAULT e3_next_event_id(),
+    at e3_time NOT NULL,
     event text COLLATE "C" NOT NULL,
     job_id bigint,
     prompt_id text COLLATE "C",
@@ -180,6 +188,14 @@ CREATE INDEX idx_events_job ON events (job_id) WHERE job_id IS NOT NULL;
 CREATE INDEX idx_events_audit ON events (id) WHERE event >= 'audit.' AND event < 'audit/';
 CREATE INDEX idx_events_alert ON events (id) WHERE event >= 'alert.' AND event < 'alert/';
 
+-- How many commits each process of E3 has made. By its own number a process knows whether a commit arrived whose answer
+-- was lost, and whether a database that took over has all of them.
+CREATE TABLE writers (
+    token text COLLATE "C" PRIMARY KEY,
+    commits bigint NOT NULL,
+    at e3_time NOT NULL DEFAULT now()
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
 -- Counts are sums of rows: agents that change jobs at the same time do not wait for each other. Some are folded now and then.
 CREATE TABLE job_counts (
     status text COLLATE "C" NOT NULL,
@@ -187,7 +203,7 @@ CREATE TABLE job_counts (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 INSERT INTO job_counts VALUES ('pending', 0), ('processing', 0), ('done', 0), ('failed', 0), ('attention', 0);
 CREATE TABLE endings (
-    at timestamptz NOT NULL,               -- the first moment of ten seconds
+    at e3_time NOT NULL,               -- the first moment of ten seconds
     status text COLLATE "C" NOT NULL,
     jobs bigint NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
@@ -195,41 +211,43 @@ CREATE INDEX idx_endings_at ON endings (at);
 CREATE FUNCTION e3_fold() RETURNS void LANGUAGE sql AS $$
     WITH folded AS (
         DELETE FROM job_counts
-        WHERE ctid IN (SELECT ctid FROM job_counts LIMIT 5000 FOR UPDATE SKIP LOCKED) RETURNING status, jobs)
+        WHERE ctid = ANY (ARRAY(SELECT ctid FROM job_counts LIMIT 5000 FOR UPDATE SKIP LOCKED)) RETURNING status, jobs)
     INSERT INTO job_counts SELECT status, sum(jobs) FROM folded GROUP BY status;
     WITH folded AS (
-        DELETE FROM endings WHERE ctid IN (
+        DELETE FROM endings WHERE ctid = ANY (ARRAY(
             SELECT ctid FROM endings WHERE at < e3_now() - interval '1 day' OR at BETWEEN e3_now() - interval '10 minutes'
-                AND e3_now() - interval '10 seconds' LIMIT 5000 FOR UPDATE SKIP LOCKED) RETURNING at, status, jobs)
+                AND e3_now() - interval '10 seconds' LIMIT 5000 FOR UPDATE SKIP LOCKED)) RETURNING at, status, jobs)
     INSERT INTO endings SELECT at, status, sum(jobs) FROM folded WHERE at >= e3_now() - interval '1 day' GROUP BY at, status;
+    DELETE FROM writers WHERE token IN (
+        SELECT token FROM writers WHERE at < now() - interval '30 days' FOR UPDATE SKIP LOCKED);
 $$;
 
 CREATE TABLE rejections (
     path text COLLATE "C" PRIMARY KEY,
     reason text NOT NULL,
-    at timestamptz NOT NULL DEFAULT e3_now()
+    at e3_time NOT NULL DEFAULT e3_now()
 );
 CREATE TABLE server_states (
     server text COLLATE "C" PRIMARY KEY,
     state text COLLATE "C" CHECK (state IN ('paused', 'draining', 'drained')) NOT NULL,
-    since timestamptz NOT NULL DEFAULT e3_now()
+    since e3_time NOT NULL DEFAULT e3_now()
 );
 CREATE TABLE tokens (
     id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
     name text NOT NULL,
     role text COLLATE "C" CHECK (role IN ('read', 'user', 'admin', 'metrics')) NOT NULL,
     hash text COLLATE "C" NOT NULL UNIQUE, -- SHA-256 of the token, which is kept nowhere
-    created_at timestamptz NOT NULL DEFAULT e3_now(),
+    created_at e3_time NOT NULL DEFAULT e3_now(),
     is_shared bigint NOT NULL DEFAULT 0,   -- 1: may change what other tokens made
-    expires_at timestamptz,
-    last_used_at timestamptz,
-    revoked_at timestamptz
+    expires_at e3_time,
+    last_used_at e3_time,
+    revoked_at e3_time
 );
 CREATE TABLE sessions (
     hash text COLLATE "C" PRIMARY KEY,     -- SHA-256 of what the cookie holds
     token_id bigint NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT e3_now(),
-    used_at timestamptz NOT NULL DEFAULT e3_now()
+    created_at e3_time NOT NULL DEFAULT e3_now(),
+    used_at e3_time NOT NULL DEFAULT e3_now()
 );
 CREATE TABLE idempotent_requests (
     key text COLLATE "C" NOT NULL,
@@ -239,7 +257,7 @@ CREATE TABLE idempotent_requests (
     made text NOT NULL,                    -- the name of what it makes, chosen before it is made
     status bigint,                         -- of the answer; NULL: it has not been answered yet
     answer text,
-    created_at timestamptz NOT NULL DEFAULT e3_now(),
+    created_at e3_time NOT NULL DEFAULT e3_now(),
     PRIMARY KEY (key, scope)
 );
 CREATE INDEX idx_idempotent_requests_created ON idempotent_requests (created_at);
@@ -253,14 +271,14 @@ CREATE TABLE stuck_prompts (
     prompt_id text COLLATE "C" PRIMARY KEY,
     server text COLLATE "C" NOT NULL,
     reason text NOT NULL,
-    since timestamptz NOT NULL DEFAULT e3_now()
+    since e3_time NOT NULL DEFAULT e3_now()
 );
 CREATE TABLE agents (
     worker_id text COLLATE "C" PRIMARY KEY,
     host text COLLATE "C" NOT NULL,
     lock text NOT NULL,                    -- the path of its lock file on that host
-    started_at timestamptz NOT NULL DEFAULT e3_now(),
-    heartbeat_at timestamptz NOT NULL DEFAULT e3_now()
+    started_at e3_time NOT NULL DEFAULT e3_now(),
+    heartbeat_at e3_time NOT NULL DEFAULT e3_now()
 ) WITH (fillfactor = 50);
 CREATE TABLE batch_endings (
     batch_id text COLLATE "C" PRIMARY KEY,
@@ -293,7 +311,7 @@ CREATE TABLE server_sets (
     server text COLLATE "C" PRIMARY KEY,
     model_set text COLLATE "C",            -- NULL: not known, or nothing is loaded
     needs text COLLATE "C",                -- of its last job
-    since timestamptz,                     -- when it was first given a job of this set
+    since e3_time,                     -- when it was first given a job of this set
     loads bigint NOT NULL DEFAULT 0,       -- how often it was given another set than it had
     stays bigint NOT NULL DEFAULT 0,       -- how often a set was gone on with while an older job waited
     overtakes bigint NOT NULL DEFAULT 0    -- jobs that it was given ahead of an older one
@@ -315,14 +333,27 @@ CREATE INDEX idx_job_names_trigrams ON job_names USING gin (trigrams);
 CREATE FUNCTION e3_needs_attention(job jobs) RETURNS boolean LANGUAGE sql IMMUTABLE
 AS $$ SELECT job.status = 'failed' AND job.failure_class IS DISTINCT FROM 'cancelled' AND job.dismissed_at IS NULL $$;
 
--- Grows with every statement that changes jobs, so that waiting agents can see cheaply that there is something new.
+-- Grows with every statement by hand that changes jobs.
 CREATE SEQUENCE e3_changes;
 CREATE FUNCTION e3_note_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM nextval('e3_changes');
     RETURN NULL;
 END $$;
-CREATE TRIGGER e3_changed AFTER INSERT OR UPDATE OR DELETE ON jobs FOR EACH STATEMENT EXECUTE FUNCTION e3_note_change();
+CREATE TRIGGER e3_changed AFTER INSERT OR UPDATE OR DELETE ON jobs FOR EACH STATEMENT
+WHEN (coalesce(current_setting('e3.writer', true), '') = '') EXECUTE FUNCTION e3_note_change();
+
+-- A lock until the end of the transaction. False if another process keeps it for long: waiting on might be a deadlock.
+CREATE FUNCTION e3_lock(name text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    FOR round IN 1..20 LOOP
+        IF pg_try_advisory_xact_lock(hashtextextended(name, 0)) THEN
+            RETURN true;
+        END IF;
+        PERFORM pg_sleep(0.005);
+    END LOOP;
+    RETURN false;
+END $$;
 
 CREATE FUNCTION e3_before_job() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -339,8 +370,8 @@ BEGIN
         END IF;
     END IF;
     IF NEW.batch_id IS NOT NULL AND NEW.status = 'pending' THEN
-        SELECT * INTO batch FROM batches WHERE id = NEW.batch_id;
-        -- What waits in a paused batch stays so, however it came to wait.
+        -- What waits in a paused batch stays so, however it came to wait. Locked: it may be paused at this moment.
+        SELECT * INTO batch FROM batches WHERE id = NEW.batch_id FOR UPDATE;
         IF batch.is_paused = 1 THEN
             NEW.hold := 'paused';
         ELSIF TG_OP = 'UPDATE' AND batch.status = 'pending' THEN
@@ -364,6 +395,7 @@ BEGIN
     INSERT INTO endings SELECT date_bin('10 seconds', e3_now(), 'epoch'), 'failed', count(*) FROM changed
         WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND end_time > e3_now() - interval '1 minute'
         HAVING count(*) > 0;
+    PERFORM 1 FROM batches WHERE id IN (SELECT batch_id FROM changed WHERE status = 'processing') ORDER BY id FOR UPDATE;
     UPDATE batches SET status = 'active', generation = generation + 1, completed_at = NULL, reason = NULL, quiet_seconds = 0
     WHERE status IN ('complete', 'cancelled', 'expired')
         AND id IN (SELECT batch_id FROM changed WHERE batch_id IS NOT NULL AND status IN ('pending', 'processing'));
@@ -414,15 +446,15 @@ BEGIN
     IF e3_needs_attention(OLD) <> e3_needs_attention(NEW) THEN
         INSERT INTO job_counts VALUES ('attention', CASE WHEN e3_needs_attention(NEW) THEN 1 ELSE -1 END);
     END IF;
-    IF NEW.batch_id IS NOT NULL AND OLD.status <> NEW.status THEN
-        IF NEW.status IN ('done', 'failed') AND OLD.status NOT IN ('done', 'failed') THEN
-            PERFORM 1 FROM batches WHERE id = NEW.batch_id FOR UPDATE;
+    IF NEW.batch_id IS NOT NULL AND (OLD.status IN ('done', 'failed')) <> (NEW.status IN ('done', 'failed')) THEN
+        PERFORM 1 FROM batches WHERE id = NEW.batch_id FOR UPDATE;
+        IF NEW.status IN ('done', 'failed') THEN
             UPDATE batches SET status = CASE status WHEN 'active' THEN 'collecting' ELSE status END, quiet_seconds = 0
             WHERE id = NEW.batch_id AND (status = 'active' OR quiet_seconds > 0);
             IF EXISTS (SELECT 1 FROM batches WHERE id = NEW.batch_id AND status = 'collecting') THEN
                 PERFORM e3_complete_batch(NEW.batch_id);
             END IF;
-        ELSIF NEW.status IN ('pending', 'processing') AND OLD.status IN ('done', 'failed') THEN
+        ELSE
             UPDATE batches SET status = 'active', generation = generation + 1, completed_at = NULL, reason = NULL,
                 quiet_seconds = 0
             WHERE id = NEW.batch_id AND status IN ('complete', 'cancelled', 'expired');
@@ -451,7 +483,7 @@ BEGIN
     UPDATE jobs SET hold = NULL WHERE id = (
         SELECT other.id FROM jobs AS this JOIN jobs AS other ON other.batch_id = this.batch_id
         WHERE this.id = ended AND this.batch_id IS NOT NULL AND other.status = 'pending' AND other.hold = 'turn'
-        ORDER BY other.priority NULLS FIRST, other.id LIMIT 1);
+        ORDER BY other.priority NULLS FIRST, other.id LIMIT 1) AND status = 'pending' AND hold = 'turn';
     IF TG_OP = 'UPDATE' THEN
         UPDATE jobs SET lost_at = NULL WHERE id = ended AND lost_at IS NOT NULL;
     END IF;

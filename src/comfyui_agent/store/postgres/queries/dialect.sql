@@ -15,7 +15,7 @@ CAST(extract(epoch FROM e3_now() - {moment}) AS double precision)
 -- part: index(name)
 
 -- part: rank(priority)
-coalesce({priority}, -1000000000000000000)
+greatest({priority}, -1000000000000000000)
 
 -- part: numbers(list)
 SELECT CAST(value AS bigint) FROM json_array_elements_text(CAST({list} AS json))
@@ -58,7 +58,14 @@ FOR UPDATE OF {table} SKIP LOCKED
 FOR UPDATE OF {table}
 
 -- part: try_lock(name)
-pg_try_advisory_xact_lock(hashtextextended({name}, 0))
+e3_lock({name})
+
+-- part: alone(name)
+-- Waits for all transactions that are `beside` others under this name.
+pg_advisory_xact_lock(hashtextextended({name}, 0))
+
+-- part: beside(name)
+FROM pg_advisory_xact_lock_shared(hashtextextended({name}, 0))
 
 -- part: is_settled
 -- No open transaction can still add an event before this one.

@@ -101,7 +101,13 @@ SELECT {json_list(job_id)} AS ids FROM (
     WHERE trigrams @> e3_trigrams(:match) AND job_id < :id ORDER BY job_id DESC LIMIT :most) AS listed;
 
 -- name: names_indexed
-SELECT coalesce((SELECT CAST(value AS bigint) FROM about WHERE key = 'names_indexed'), :first) AS indexed,
+-- The last indexed id and the newest id. The index counts as empty if its last id was never given: someone has reset
+-- the ids by hand.
+SELECT coalesce((
+        SELECT CAST(value AS bigint) FROM about
+        WHERE key = 'names_indexed'
+            AND CAST(value AS bigint) <= (SELECT greatest(last_value, (SELECT max(id) FROM jobs)) FROM jobs_id_seq)),
+        CAST(:first AS bigint)) AS indexed,
     (SELECT max(id) FROM jobs) AS newest;
 
 -- name: forget_names
@@ -125,3 +131,23 @@ SELECT hash, token_id, least(
     created_at + CAST(:longest AS double precision) * interval '1 second',
     used_at + CAST(:idle AS double precision) * interval '1 second') AS ends_at
 FROM sessions;
+
+-- name: end_backoffs
+-- Jobs whose backoff is over may run. A wait that is longer than any backoff was written before the clock stepped back.
+UPDATE jobs SET hold = NULL, next_attempt_at = NULL
+WHERE id = ANY (ARRAY(
+    SELECT id FROM jobs WHERE status = 'pending' AND hold = 'backoff' AND id = ANY (ARRAY(
+        SELECT id FROM jobs WHERE status = 'pending' AND hold = 'backoff' AND next_attempt_at <= {now}
+        UNION ALL
+        SELECT id FROM jobs WHERE status = 'pending' AND hold = 'backoff' AND next_attempt_at IS NULL
+        UNION ALL
+        SELECT id FROM jobs WHERE status = 'pending' AND hold = 'backoff' AND next_attempt_at > {in_seconds(:longest)}))
+    FOR UPDATE SKIP LOCKED));
+
+-- name: renew_leases
+-- One that somebody has locked is still held, and is prolonged the next time.
+WITH renewed AS (
+    UPDATE jobs SET lease_expires_at = {in_seconds(:seconds)}
+    WHERE id = ANY (ARRAY(
+        SELECT id FROM jobs WHERE worker_id = :worker AND status = 'processing' FOR UPDATE SKIP LOCKED)))
+SELECT id, fence FROM jobs WHERE worker_id = :worker AND status = 'processing';

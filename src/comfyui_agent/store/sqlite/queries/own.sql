@@ -121,3 +121,21 @@ SELECT hash, token_id, min(
     strftime('%Y-%m-%d %H:%M:%f', used_at, :idle || ' seconds')
 ) AS ends_at
 FROM sessions;
+
+-- name: end_backoffs
+-- Jobs whose backoff is over may run. A wait that is longer than any backoff was written before the clock stepped back.
+UPDATE jobs SET hold = NULL, next_attempt_at = NULL
+WHERE id IN (
+    SELECT id FROM jobs {index(idx_jobs_backoff)} WHERE status = 'pending' AND hold = 'backoff'
+        AND next_attempt_at <= {now}
+    UNION ALL
+    SELECT id FROM jobs {index(idx_jobs_backoff)} WHERE status = 'pending' AND hold = 'backoff'
+        AND next_attempt_at IS NULL
+    UNION ALL
+    SELECT id FROM jobs {index(idx_jobs_backoff)} WHERE status = 'pending' AND hold = 'backoff'
+        AND next_attempt_at > {in_seconds(:longest)});
+
+-- name: renew_leases
+UPDATE jobs SET lease_expires_at = {in_seconds(:seconds)}
+WHERE worker_id = :worker AND status = 'processing'
+RETURNING id, fence;
