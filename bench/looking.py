@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -145,7 +146,9 @@ async def looks(store: Store) -> dict[str, Look]:
     ):
         for depth, number in zip(("half way", "near the end"), ids, strict=True):
             job = await _job(store, number, status)
-            cursor = cursor_of(status.value, CursorPlace(getattr(job, column), job.id))
+            key = getattr(job, column)
+            key = datetime.fromisoformat(key).replace(tzinfo=timezone.utc) if column == "end_time" else key
+            cursor = cursor_of(status.value, CursorPlace(key, job.id))
             found[f"page {depth}, {status}"] = page(cursor, status=status)
     texts = {
         "a common word": "knight",

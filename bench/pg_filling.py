@@ -110,7 +110,8 @@ def fill(
 @contextmanager
 def _without_indexes(connection: psycopg.Connection[Any]) -> Iterator[None]:
     kept = connection.execute(
-        "SELECT indexname, indexdef FROM pg_indexes WHERE tablename IN ('jobs', 'attempts') AND indexname LIKE 'idx_%'"
+        "SELECT indexname, indexdef FROM pg_indexes WHERE tablename IN ('jobs', 'attempts') AND indexname LIKE 'idx_%' "
+        "ORDER BY indexname = 'idx_attempts_at_server', indexname"
     ).fetchall()
     for name, _ in kept:
         connection.execute(f"DROP INDEX {name}".encode())

@@ -17,9 +17,10 @@ WHERE attempts.server = :server AND attempts.outcome IS NULL AND (
 
 -- part: for_this_server
 -- The job is at no server, its batch is not being ended, and it does not avoid this one. A job with an open attempt is
--- taken over, not run again; one whose server was lost may go to another.
-NOT EXISTS (
-    SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
+-- taken over, not run again; one whose server was lost may go to another. It has one open attempt at most: asked for as
+-- a value, it is always looked up by its job.
+(SELECT job_id FROM attempts
+    WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server)) IS NULL
 AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
 AND (avoids IS NULL OR :is_only OR {instr}({newline} || avoids, {newline} || :server || {newline}) = 0)
 

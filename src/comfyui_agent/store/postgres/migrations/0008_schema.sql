@@ -118,7 +118,8 @@ CREATE TABLE attempts (
 CREATE INDEX idx_attempts_job ON attempts (job_id, number);
 CREATE UNIQUE INDEX idx_attempts_prompt ON attempts (prompt_id);
 CREATE UNIQUE INDEX idx_attempts_open ON attempts (job_id) WHERE outcome IS NULL;
-CREATE INDEX idx_attempts_at_server ON attempts (server) WHERE outcome IS NULL;
+-- Both look empty to the planner while nothing runs. Whoever names no server cannot be given this one.
+CREATE INDEX idx_attempts_at_server ON attempts (server, job_id) WHERE outcome IS NULL AND server IS NOT NULL;
 
 CREATE TABLE files (
     path text COLLATE "C" PRIMARY KEY,
