@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +86,14 @@ class PostgresServer:
         """End it: at once and cleanly, or as the signal says. SIGKILL takes its children along."""
         if self._process is None:
             return
-        if number == signal.SIGKILL:
-            self.signal(signal.SIGSTOP, signal.SIGKILL)
+        children = _frozen_children(self._process.pid) if number == signal.SIGKILL else []
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._process.send_signal(number)
         self._process.wait(20)
         self._process = None
+        _wait_until(lambda: all(_state(pid) in ("", "Z") for pid in children))  # they hold its shared memory
 
     def signal(self, *numbers: int) -> None:
         """Send signals to the server and its children. SIGSTOP: it answers nobody until SIGCONT."""
@@ -124,6 +127,28 @@ class PostgresServer:
 
     def _run(self, program: str, *words: str) -> None:
         subprocess.run([self._programs / program, *words], check=True, capture_output=True, **_as_nobody(self.folder))
+
+
+def _frozen_children(pid: int) -> list[int]:
+    """Stop a process, so that it starts no more children. Returns those that it has."""
+    os.kill(pid, signal.SIGSTOP)
+    _wait_until(lambda: _state(pid) in ("T", "Z", ""))
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _state(pid: int) -> str:
+    """The letter of its state, such as T for stopped. Nothing if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + START_SECONDS
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.002)
 
 
 @functools.cache

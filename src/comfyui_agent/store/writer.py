@@ -196,8 +196,8 @@ class Writer:
 
     def _without_blocked(self, calls: list[Call]) -> list[Call]:
         """Keep calls that others keep from a row. Returns the rest."""
-        blocked = [call for call in calls if call.is_blocked] if self.is_patient() else []
-        if not blocked:
+        blocked = [call for call in calls if call.is_blocked]
+        if not blocked or not self.is_patient():
             return calls
         self._blocked += blocked
         self._blocked_at = time.monotonic()

@@ -34,6 +34,7 @@ def migrate(database: psycopg.Connection[Any], name: str) -> tuple[int, int]:
     before = version_of(database)
     while version_of(database) < NEWEST:
         with database.transaction():
+            database.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")  # as long as it takes
             database.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
             present = version_of(database)  # another process may have been quicker
             number = min((each for each in MIGRATIONS if each > present), default=None)
