@@ -31,7 +31,11 @@ import forecasting
 import holding
 import looking
 import pausing
+import pg_filling
+import pg_fleet
+import pg_looking
 import pg_queueing
+import pg_waking
 import pressing
 import queueing
 import routing
@@ -60,6 +64,10 @@ ALONE: dict[str, Bench] = {
     "batching": lambda: batching.measure_queueing() + batching.measure_grid(),
     "spending-fleet": spending.measure_fleet,
     "postgres": pg_queueing.measure,
+    "postgres-leases": pg_filling.measure,
+    "postgres-idle": pg_waking.measure,
+    "postgres-looking": pg_looking.measure,
+    "postgres-fleet": pg_fleet.measure,
 }
 STEADY: dict[str, BenchOfServer] = {
     "driving": lambda name, url: asyncio.run(driving.measure(name, url, size(100, 8))),

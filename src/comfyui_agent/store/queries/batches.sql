@@ -154,7 +154,7 @@ SELECT 1 FROM batches WHERE id = :id {hold(batches)};
 -- name: turn_is_taken
 -- Taken by a member at a server. A member whose server was lost takes the turn only there.
 SELECT 1 FROM attempts {index(idx_attempts_open)} CROSS JOIN jobs
-WHERE jobs.id = attempts.job_id AND attempts.outcome IS NULL AND jobs.batch_id = :batch_id
+WHERE jobs.id = attempts.job_id AND {is_open} AND jobs.batch_id = :batch_id
     AND (jobs.lost_at IS NULL OR attempts.server = :server) LIMIT 1;
 
 -- name: hold_for_turn
@@ -165,7 +165,7 @@ UPDATE jobs SET hold = 'turn' WHERE batch_id = :batch_id AND status = 'pending' 
 -- Members that wait for a turn that no other member has.
 UPDATE jobs SET hold = NULL WHERE status = 'pending' AND hold = 'turn' AND (batch_id IS NULL OR batch_id NOT IN (
     SELECT other.batch_id FROM attempts {index(idx_attempts_open)} CROSS JOIN jobs AS other
-    WHERE other.id = attempts.job_id AND attempts.outcome IS NULL AND other.batch_id IS NOT NULL
+    WHERE other.id = attempts.job_id AND {is_open} AND other.batch_id IS NOT NULL
         AND other.lost_at IS NULL));
 
 -- name: is_batch_idle

@@ -11,7 +11,7 @@ SELECT count(*) AS open, count(*) FILTER (WHERE jobs.strikes > 0) AS suspects,
     EXISTS (SELECT 1 FROM server_states WHERE server_states.server = :server) AS is_out_of_work,
     (SELECT model_set FROM server_sets WHERE server_sets.server = :server) AS model_set
 FROM attempts LEFT JOIN jobs ON jobs.id = attempts.job_id
-WHERE attempts.server = :server AND attempts.outcome IS NULL AND (
+WHERE attempts.server = :server AND {is_open} AND (
     CASE WHEN CAST(:batch_id AS text) IS NULL THEN jobs.reserved IS NULL ELSE jobs.batch_id = :batch_id END
     OR (jobs.status = 'processing' AND jobs.lease_expires_at > {now}));
 
@@ -104,7 +104,7 @@ ORDER BY jobs.id LIMIT :most {lock(jobs)};
 -- name: sets_elsewhere
 SELECT server, model_set FROM server_sets
 WHERE server <> :server AND model_set IS NOT NULL AND EXISTS (
-    SELECT 1 FROM attempts WHERE attempts.server = server_sets.server AND outcome IS NULL);
+    SELECT 1 FROM attempts WHERE attempts.server = server_sets.server AND {is_open});
 
 -- name: count_of_set
 SELECT count(*) AS jobs FROM (

@@ -107,7 +107,7 @@ counts(priority, needs, jobs, later) AS (
     SELECT {rank(priority)}, coalesce(needs, ''), 0.5 * count(*),
         0.5 * count(*) FILTER (WHERE ({rank(priority)}, jobs.id) > (SELECT priority, id FROM last))
     FROM attempts {index(idx_attempts_at_server)} CROSS JOIN jobs
-    WHERE jobs.id = attempts.job_id AND outcome IS NULL AND attempts.server IS NOT NULL AND status = 'processing' AND reserved IS NULL GROUP BY 1, 2),
+    WHERE jobs.id = attempts.job_id AND {is_open} AND attempts.server IS NOT NULL AND status = 'processing' AND reserved IS NULL GROUP BY 1, 2),
 kinds AS (
     SELECT priority, counts.needs, coalesce(workflow, counts.needs) AS workflow, pixels,
         coalesce(model_set, counts.needs) AS model_set, is_later,
@@ -118,7 +118,7 @@ kinds AS (
     GROUP BY priority, counts.needs, is_later, workflow, pixels, model_set),
 busy(server) AS (
     SELECT attempts.server FROM attempts {index(idx_attempts_at_server)} CROSS JOIN jobs
-    WHERE jobs.id = attempts.job_id AND outcome IS NULL AND attempts.server IS NOT NULL AND lease_expires_at > {now}
+    WHERE jobs.id = attempts.job_id AND {is_open} AND attempts.server IS NOT NULL AND lease_expires_at > {now}
     UNION
     SELECT server FROM jobs {index(idx_jobs_ended)}
     WHERE status = 'done' AND server IS NOT NULL AND end_time > {seconds_ago(10)}),

@@ -7,7 +7,7 @@ SELECT attempts.id AS attempt_id, attempts.job_id, attempts.server, attempts.pro
     jobs.worker_id IS NOT NULL AND NOT {is_alive(jobs.worker_id)} AS is_worker_dead,
     attempts.worker_id IS NOT NULL AND NOT {is_alive(attempts.worker_id)} AS is_attempt_worker_dead
 FROM attempts {index(idx_attempts_open)} LEFT JOIN jobs ON jobs.id = attempts.job_id
-WHERE attempts.outcome IS NULL ORDER BY attempts.id;
+WHERE {is_open} ORDER BY attempts.id;
 
 -- name: adopt_job
 -- Take over a run, if the fence is as it was read. The run stays the same run.
@@ -34,7 +34,7 @@ WHERE id = :attempt_id AND outcome IS NULL
     AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = attempts.job_id AND status IN ('pending', 'processing'));
 
 -- name: owned_prompts
-SELECT prompt_id FROM attempts {index(idx_attempts_open)} WHERE outcome IS NULL;
+SELECT prompt_id FROM attempts {index(idx_attempts_open)} WHERE {is_open};
 
 -- name: put_back_unattended
 -- Processing although nothing is at a server, with a lease that ran out or a dead worker: someone made it so by hand.

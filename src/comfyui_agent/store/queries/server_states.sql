@@ -1,6 +1,6 @@
 -- name: servers_out_of_work
 SELECT server, state, EXISTS (
-    SELECT 1 FROM attempts WHERE attempts.server = server_states.server AND outcome IS NULL) AS has_runs
+    SELECT 1 FROM attempts WHERE attempts.server = server_states.server AND {is_open}) AS has_runs
 FROM server_states ORDER BY server;
 
 -- name: state_of_server
@@ -20,7 +20,7 @@ WHERE server_states.state = 'paused';
 -- name: finish_drain
 UPDATE server_states SET state = 'drained', since = {now}
 WHERE server = :server AND state = 'draining'
-    AND NOT EXISTS (SELECT 1 FROM attempts WHERE attempts.server = :server AND outcome IS NULL);
+    AND NOT EXISTS (SELECT 1 FROM attempts WHERE attempts.server = :server AND {is_open});
 
 -- name: resume_server
 DELETE FROM server_states WHERE server = :server;

@@ -117,9 +117,10 @@ CREATE TABLE attempts (
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02);
 CREATE INDEX idx_attempts_job ON attempts (job_id, number);
 CREATE UNIQUE INDEX idx_attempts_prompt ON attempts (prompt_id);
-CREATE UNIQUE INDEX idx_attempts_open ON attempts (job_id) WHERE outcome IS NULL;
--- Both look empty to the planner while nothing runs. Whoever names no server cannot be given this one.
-CREATE INDEX idx_attempts_at_server ON attempts (server, job_id) WHERE outcome IS NULL AND server IS NOT NULL;
+-- While nothing runs, these two look empty to the planner: it would read one of them whole wherever `outcome IS NULL` is
+-- said, and they are long while somebody reads for hours. So each says it in its own way; the first is for uniqueness alone.
+CREATE UNIQUE INDEX idx_attempts_open ON attempts (job_id) WHERE length(coalesce(outcome, '')) = 0;
+CREATE INDEX idx_attempts_at_server ON attempts (server, job_id) WHERE coalesce(outcome, '') = '';
 
 CREATE TABLE files (
     path text COLLATE "C" PRIMARY KEY,

@@ -82,3 +82,7 @@ created_at < coalesce((
 
 -- part: in_order(columns)
 ORDER BY {columns}
+
+-- part: is_open
+-- An attempt that may be at its server, in the words of idx_attempts_at_server. By its job or id, `outcome IS NULL` is said.
+coalesce(attempts.outcome, '') = ''

@@ -75,3 +75,6 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM about WHERE key = 'moved_from')
 true
 
 -- part: in_order(columns)
+
+-- part: is_open
+attempts.outcome IS NULL
