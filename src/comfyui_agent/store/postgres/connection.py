@@ -20,6 +20,7 @@ SETTINGS = """
     SET e3.writer = 'yes';
     SET idle_in_transaction_session_timeout = '30s';
     SET max_parallel_workers_per_gather = 0;
+    SET jit = off;
     SET enable_seqscan = off;
     SET enable_hashjoin = off;
     SET enable_mergejoin = off;
