@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib.util
 import os
+import random
 import shutil
 import signal
 import socket
@@ -183,10 +184,12 @@ def _as_nobody(folder: Path) -> dict[str, Any]:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+    """A port below those that the system gives to others, who might take it before the server does."""
+    while True:
+        with socket.socket() as found, contextlib.suppress(OSError):
+            port = random.randrange(12_000, 32_000)
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 def skip_without_postgres() -> None:

@@ -28,7 +28,7 @@ TELL = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
 """Nothing is lost with a notification, so its commit does not wait for the disk."""
 POLL_SECONDS = 1.0
 POLL = """
-    SELECT last_value, (SELECT last_value FROM e3_changes), pg_snapshot_xmin(now_open)::text::bigint,
+    SELECT last_value + is_called::int, (SELECT last_value + is_called::int FROM e3_changes), pg_snapshot_xmin(now_open)::text::bigint,
         pg_snapshot_xmax(now_open)::text::bigint
     FROM e3_event_numbers, pg_current_snapshot() AS now_open
 """
@@ -133,7 +133,10 @@ class PostgresWriting(WriterConnection):
             if time.monotonic() - self._polled_at < POLL_SECONDS * self._dice.uniform(0.9, 1.1):
                 return False
             has_own, self._has_changed = self._has_changed, False
-            return (None if has_own else True) if self._poll() else False
+            by_hand = self._seen[1]
+            if not self._poll():
+                return False
+            return None if has_own and self._seen[1] == by_hand else True
         except psycopg.Error:
             with contextlib.suppress(DatabaseAway, DatabaseUnusable):
                 self._connect_again()
