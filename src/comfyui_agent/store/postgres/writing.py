@@ -28,8 +28,8 @@ TELL = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
 """Nothing is lost with a notification, so its commit does not wait for the disk."""
 POLL_SECONDS = 1.0
 POLL = """
-    SELECT last_value + is_called::int, (SELECT last_value + is_called::int FROM e3_changes), pg_snapshot_xmin(now_open)::text::bigint,
-        pg_snapshot_xmax(now_open)::text::bigint
+    SELECT last_value + is_called::int, (SELECT last_value + is_called::int FROM e3_changes),
+        pg_snapshot_xmin(now_open)::text::bigint, pg_snapshot_xmax(now_open)::text::bigint
     FROM e3_event_numbers, pg_current_snapshot() AS now_open
 """
 PLANS = b"SET plan_cache_mode = force_generic_plan; SET enable_sort = off"
