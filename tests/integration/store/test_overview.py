@@ -144,7 +144,8 @@ async def test_old_results_are_not_searched_for_without_end(store: Store, databa
     await finish(store, "result")
     database.clock.advance(1)
     columns = "INSERT INTO jobs (config_name, job_type, workflow_id, status, end_time, failure_class) SELECT"
-    numbers = "FROM (WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 600) SELECT n FROM n)"
+    counted = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 600) SELECT n FROM n"
+    numbers = f"FROM ({counted}) AS numbers"
     for status in ("done", "failed"):
         database.by_hand(f"{columns} '{status}' || n, 'T2I', 'wf', '{status}', '2999-01-01', 'cancelled' {numbers}")
     assert overview.NEWEST_LOOKED_AT < 600

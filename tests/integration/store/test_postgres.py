@@ -212,6 +212,14 @@ async def test_an_event_that_is_not_committed_yet_holds_back_later_ones(mine: Po
     assert await noted(store, newest) == ["slow", "quick"]
 
 
+async def test_an_open_transaction_of_another_database_holds_nothing_back(mine: PostgresDatabase, url: str) -> None:
+    store = mine.open()
+    with psycopg.connect(url) as elsewhere:
+        elsewhere.execute("CREATE TABLE theirs (id int)")
+        await note(store, "here")
+        assert await noted(store) == ["here"]
+
+
 async def test_what_a_transaction_says_after_it_saw_another_comes_after_that(mine: PostgresDatabase) -> None:
     store = mine.open()
     with psycopg.connect(mine.url) as slow:

@@ -47,7 +47,7 @@ FROM events {index(idx_events_audit)} LEFT JOIN jobs ON jobs.id = events.job_id
 LEFT JOIN batches ON batches.id = coalesce(events.batch_id, jobs.batch_id)
 WHERE events.event >= 'audit.' AND events.event < 'audit/' AND events.id < coalesce(CAST(:before AS bigint), 9223372036854775807)
     AND (CAST(:seconds AS double precision) IS NULL OR at > {seconds_ago(:seconds)})
-    AND (CAST(:actor AS text) IS NULL OR {instr}(lower(actor), lower(:actor)) > 0)
+    AND (CAST(:actor AS text) IS NULL OR {instr}({lower(actor)}, {lower(:actor)}) > 0)
 ORDER BY events.id DESC LIMIT :most;
 
 -- name: newest_event

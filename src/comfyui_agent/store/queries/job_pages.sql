@@ -108,7 +108,7 @@ WHERE brief_jobs.id = listed.value
     AND (CAST(:server AS text) IS NULL OR server = :server)
     AND (CAST(:job_type AS text) IS NULL OR job_type = :job_type)
     AND (CAST(:failure_class AS text) IS NULL OR failure_class = :failure_class)
-    AND (CAST(:text AS text) IS NULL OR {instr}(lower(config_name), lower(:text)) > 0)
+    AND (CAST(:text AS text) IS NULL OR {instr}({lower(config_name)}, {lower(:text)}) > 0)
     AND (CAST(:not_beginning AS text) IS NULL
         OR NOT (config_name >= :not_beginning AND config_name < :not_beginning || {last_character}))
 {in_order(listed.key)} LIMIT :most;

@@ -166,6 +166,15 @@ CREATE TABLE event_clock (shift bigint NOT NULL);
 INSERT INTO event_clock VALUES (0);
 CREATE FUNCTION e3_event_id(transaction xid8) RETURNS bigint LANGUAGE sql STABLE
 AS $$ SELECT (transaction::text::bigint + shift) << 22 FROM event_clock $$;
+-- The oldest transaction of this database that was open at the snapshot, or the next one. Those of other databases do not
+-- count; one that is not listed any more has ended since.
+CREATE FUNCTION e3_oldest_open() RETURNS xid8 LANGUAGE sql STABLE AS $$
+    SELECT coalesce((
+        SELECT open.xid FROM pg_snapshot_xip(pg_current_snapshot()) AS open(xid)
+        WHERE NOT EXISTS (
+            SELECT 1 FROM pg_stat_activity WHERE backend_xid = open.xid::xid AND datname <> current_database())
+        ORDER BY open.xid LIMIT 1), pg_snapshot_xmax(pg_current_snapshot()))
+$$;
 CREATE FUNCTION e3_next_event_id() RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT greatest(e3_event_id(pg_current_xact_id()), e3_event_id(pg_snapshot_xmax(pg_current_snapshot())) - 4194304)
         + nextval('e3_event_numbers') % 4194304
@@ -321,7 +330,7 @@ CREATE TABLE server_sets (
 -- Three letters in a row -> jobs that have them in their names. Filled by whoever serves the page, up to the id that
 -- `about` notes as `names_indexed`.
 CREATE FUNCTION e3_trigrams(name text) RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce(array_agg(DISTINCT substr(lower(name), place, 3)), '{}')
+    SELECT coalesce(array_agg(DISTINCT substr(lower(name COLLATE "C"), place, 3)), '{}')
     FROM generate_series(1, length(name) - 2) AS place
 $$;
 CREATE TABLE job_names (

@@ -36,6 +36,9 @@ CAST(coalesce(json_agg({value}), '[]') AS text)
 -- part: instr
 strpos
 
+-- part: lower(value)
+lower({value} COLLATE "C")
+
 -- part: greatest
 greatest
 
@@ -69,7 +72,7 @@ FROM pg_advisory_xact_lock_shared(hashtextextended({name}, 0))
 
 -- part: is_settled
 -- No open transaction can still add an event before this one.
-events.id < e3_event_id(pg_snapshot_xmin(pg_current_snapshot()))
+events.id < e3_event_id(e3_oldest_open())
 
 -- part: oldest_kept(count)
 SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET {count}

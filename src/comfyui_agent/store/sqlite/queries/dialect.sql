@@ -36,6 +36,9 @@ json_group_array({value})
 -- part: instr
 instr
 
+-- part: lower(value)
+lower({value})
+
 -- part: greatest
 max
 
