@@ -18,33 +18,33 @@ SELECT {now}, 'job.started', id, prompt_id, server,
     round(CAST({seconds_since(created_at)} AS numeric), 3)
 FROM jobs WHERE id = :job_id;
 
--- name: events_after
-SELECT events.id, at AS timestamp, event AS name, job_id, events.prompt_id, events.server, events.failure_class, duration_sec, wait_sec,
-    message, actor, address, jobs.config_name, jobs.workflow_id, coalesce(events.batch_id, jobs.batch_id) AS batch_id,
-    CASE WHEN batches.kind = 'book' THEN batches.id END AS book_id,
+-- part: all_index
+-- part: alert_index
+{index(idx_events_alert)}
+
+-- part: audit_index
+{index(idx_events_audit)}
+
+-- part: told(which)
+SELECT events.id, at AS timestamp, event AS name, job_id, events.prompt_id, events.server, events.failure_class, duration_sec,
+    wait_sec, message, actor, address, jobs.config_name, jobs.workflow_id,
+    coalesce(events.batch_id, jobs.batch_id) AS batch_id, CASE WHEN batches.kind = 'book' THEN batches.id END AS book_id,
     CASE WHEN batches.kind = 'book' THEN jobs.batch_index + 1 END AS page
-FROM events LEFT JOIN jobs ON jobs.id = events.job_id
+FROM events {{which}_index} LEFT JOIN jobs ON jobs.id = events.job_id
 LEFT JOIN batches ON batches.id = coalesce(events.batch_id, jobs.batch_id)
+
+-- name: events_after
+{told(all)}
 WHERE events.id > :after AND {is_settled} ORDER BY events.id LIMIT :most;
 
 -- name: newest_alerts
-SELECT events.id, at AS timestamp, event AS name, job_id, events.prompt_id, events.server, events.failure_class, duration_sec, wait_sec,
-    message, actor, address, jobs.config_name, jobs.workflow_id, coalesce(events.batch_id, jobs.batch_id) AS batch_id,
-    CASE WHEN batches.kind = 'book' THEN batches.id END AS book_id,
-    CASE WHEN batches.kind = 'book' THEN jobs.batch_index + 1 END AS page
-FROM events {index(idx_events_alert)} LEFT JOIN jobs ON jobs.id = events.job_id
-LEFT JOIN batches ON batches.id = coalesce(events.batch_id, jobs.batch_id)
+{told(alert)}
 WHERE events.event >= 'alert.' AND events.event < 'alert/'
     AND at > {seconds_ago(:seconds)}
 ORDER BY events.id DESC LIMIT :most;
 
 -- name: audit_trail
-SELECT events.id, at AS timestamp, event AS name, job_id, events.prompt_id, events.server, events.failure_class, duration_sec, wait_sec,
-    message, actor, address, jobs.config_name, jobs.workflow_id, coalesce(events.batch_id, jobs.batch_id) AS batch_id,
-    CASE WHEN batches.kind = 'book' THEN batches.id END AS book_id,
-    CASE WHEN batches.kind = 'book' THEN jobs.batch_index + 1 END AS page
-FROM events {index(idx_events_audit)} LEFT JOIN jobs ON jobs.id = events.job_id
-LEFT JOIN batches ON batches.id = coalesce(events.batch_id, jobs.batch_id)
+{told(audit)}
 WHERE events.event >= 'audit.' AND events.event < 'audit/' AND events.id < coalesce(CAST(:before AS bigint), 9223372036854775807)
     AND (CAST(:seconds AS double precision) IS NULL OR at > {seconds_ago(:seconds)})
     AND (CAST(:actor AS text) IS NULL OR {instr}({lower(actor)}, {lower(:actor)}) > 0)

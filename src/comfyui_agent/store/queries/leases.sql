@@ -24,25 +24,40 @@ WHERE attempts.server = :server AND {is_open} AND (
 AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
 AND (avoids IS NULL OR :is_only OR {instr}({newline} || avoids, {newline} || :server || {newline}) = 0)
 
--- name: heads_of_queue
+-- part: queue_index
+{index(idx_jobs_sets)}
+
+-- part: queue_waits
+jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
+
+-- part: batch_index
+{index(idx_jobs_batch_next)}
+
+-- part: batch_waits
+jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
+
+-- part: heads_of(which)
 -- The next priority that has jobs for a server, and the first of them for each needs. Found without reading the others.
 WITH RECURSIVE heads(id, priority, needs) AS (
     SELECT id, {rank(priority)}, coalesce(needs, '') FROM jobs WHERE id = (
-        SELECT id FROM jobs {index(idx_jobs_sets)}
-        WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
-            AND {rank(priority)} > CAST(:after AS {whole_number})
-            AND {for_this_server}
+        SELECT id FROM jobs {{which}_index}
+        WHERE {{which}_waits} AND {rank(priority)} > CAST(:after AS {whole_number}) AND {for_this_server}
         ORDER BY {rank(priority)}, coalesce(needs, ''), id LIMIT 1)
     UNION ALL
     SELECT next.id, heads.priority, coalesce(next.needs, '') FROM heads CROSS JOIN jobs AS next WHERE next.id = (
-        SELECT id FROM jobs {index(idx_jobs_sets)}
-        WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
-            AND {rank(priority)} = heads.priority AND coalesce(needs, '') > heads.needs
+        SELECT id FROM jobs {{which}_index}
+        WHERE {{which}_waits} AND {rank(priority)} = heads.priority AND coalesce(needs, '') > heads.needs
             AND {for_this_server}
         ORDER BY coalesce(needs, ''), id LIMIT 1))
 SELECT heads.id, heads.priority, heads.needs,
     coalesce({seconds_since(overtaken_at)}, 0) AS overtaken_seconds
 FROM heads CROSS JOIN jobs WHERE jobs.id = heads.id;
+
+-- name: heads_of_queue
+{heads_of(queue)}
+
+-- name: heads_of_batch
+{heads_of(batch)}
 
 -- name: heads_from
 -- The same in a priority, from the jobs on that were the first before: what lies in front of them is not walked through.
@@ -50,56 +65,29 @@ SELECT jobs.id, {rank(jobs.priority)} AS priority, coalesce(jobs.needs, '') AS n
     coalesce({seconds_since(jobs.overtaken_at)}, 0) AS overtaken_seconds
 FROM {listed_numbers(:ids)} CROSS JOIN jobs AS before CROSS JOIN jobs
 WHERE before.id = listed.value AND jobs.id = (
-    SELECT id FROM jobs {index(idx_jobs_sets)}
-    WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
+    SELECT id FROM jobs {queue_index}
+    WHERE {queue_waits}
         AND {rank(priority)} = :priority AND coalesce(needs, '') = coalesce(before.needs, '') AND id >= before.id
         AND {for_this_server}
     ORDER BY id LIMIT 1);
 
--- name: heads_of_batch
-WITH RECURSIVE heads(id, priority, needs) AS (
-    SELECT id, {rank(priority)}, coalesce(needs, '') FROM jobs WHERE id = (
-        SELECT id FROM jobs {index(idx_jobs_batch_next)}
-        WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
-            AND {rank(priority)} > CAST(:after AS {whole_number})
-            AND {for_this_server}
-        ORDER BY {rank(priority)}, coalesce(needs, ''), id LIMIT 1)
-    UNION ALL
-    SELECT next.id, heads.priority, coalesce(next.needs, '') FROM heads CROSS JOIN jobs AS next WHERE next.id = (
-        SELECT id FROM jobs {index(idx_jobs_batch_next)}
-        WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
-            AND {rank(priority)} = heads.priority AND coalesce(needs, '') > heads.needs
-            AND {for_this_server}
-        ORDER BY coalesce(needs, ''), id LIMIT 1))
-SELECT heads.id, heads.priority, heads.needs,
-    coalesce({seconds_since(overtaken_at)}, 0) AS overtaken_seconds
-FROM heads CROSS JOIN jobs WHERE jobs.id = heads.id;
-
--- name: next_jobs
+-- part: next_of(which)
 -- The next jobs of a priority with certain needs, oldest first. One that was being executed at a server when that was
 -- lost is a suspect.
 SELECT jobs.id, jobs.batch_id, lost_at IS NOT NULL AS is_lost,
     coalesce(jobs.strikes, 0) + CASE WHEN EXISTS (
         SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND running_seconds > 0) THEN 1 ELSE 0 END AS strikes,
     coalesce(batches.is_serial = 1 OR batches.kind = 'book' AND :one_page, false) AS is_serial
-FROM jobs {index(idx_jobs_sets)} LEFT JOIN batches ON batches.id = jobs.batch_id
-WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
-  AND {rank(priority)} = :priority AND coalesce(needs, '') = :needs
-  AND (CAST(:below AS bigint) IS NULL OR jobs.id < :below) AND jobs.id >= :first
-  AND {for_this_server}
+FROM jobs {{which}_index} LEFT JOIN batches ON batches.id = jobs.batch_id
+WHERE {{which}_waits} AND {rank(priority)} = :priority AND coalesce(needs, '') = :needs
+    AND (CAST(:below AS bigint) IS NULL OR jobs.id < :below) AND jobs.id >= :first AND {for_this_server}
 ORDER BY jobs.id LIMIT :most {lock(jobs)};
 
+-- name: next_jobs
+{next_of(queue)}
+
 -- name: next_jobs_of_batch
-SELECT jobs.id, jobs.batch_id, lost_at IS NOT NULL AS is_lost,
-    coalesce(jobs.strikes, 0) + CASE WHEN EXISTS (
-        SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND running_seconds > 0) THEN 1 ELSE 0 END AS strikes,
-    coalesce(batches.is_serial = 1 OR batches.kind = 'book' AND :one_page, false) AS is_serial
-FROM jobs {index(idx_jobs_batch_next)} LEFT JOIN batches ON batches.id = jobs.batch_id
-WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
-  AND {rank(priority)} = :priority AND coalesce(needs, '') = :needs
-  AND (CAST(:below AS bigint) IS NULL OR jobs.id < :below)
-  AND {for_this_server}
-ORDER BY jobs.id LIMIT :most {lock(jobs)};
+{next_of(batch)}
 
 -- name: sets_elsewhere
 SELECT server, model_set FROM server_sets
@@ -108,9 +96,8 @@ WHERE server <> :server AND model_set IS NOT NULL AND EXISTS (
 
 -- name: count_of_set
 SELECT count(*) AS jobs FROM (
-    SELECT 1 FROM jobs {index(idx_jobs_sets)}
-    WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL
-        AND {rank(priority)} = :priority AND coalesce(needs, '') = :needs LIMIT :most) AS waiting;
+    SELECT 1 FROM jobs {queue_index}
+    WHERE {queue_waits} AND {rank(priority)} = :priority AND coalesce(needs, '') = :needs LIMIT :most) AS waiting;
 
 -- name: note_set
 -- A server gets jobs of another model set than before.
