@@ -11,9 +11,9 @@ TIMED = $(shell grep -rl --include='test_*.py' 'mark\.timing' tests)
 # Tests start hundreds of processes: compiled modules are kept between them, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 # Tests in a browser keep a loop running in their process, which others could not bear.
-BROWSERS := -n 2 --dist loadfile
+BROWSERS := -n 3 --dist loadfile
 
-.PHONY: demo test lint bench faults screenshots clean help
+.PHONY: demo test lint rewritten bench faults screenshots clean help
 
 help:
 	@echo "make demo    render a few pictures with the built-in simulator"
@@ -40,7 +40,12 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint
+# The first run of a checkout rewrites the assertions of every test module, once here and not in each of six workers.
+rewritten: $(STAMP)
+	@$(PYTEST) --collect-only -q tests >/dev/null 2>&1 || true
+
+test: $(STAMP)
+	@$(MAKE) --no-print-directory -j 2 lint rewritten
 	$(PYTEST) -m "not slow and not timing" --ignore tests/browser $(AT_ONCE)
 	$(PYTEST) -m "timing and not slow" $(TIMED)
 	$(PYTEST) -m "not slow" tests/browser $(BROWSERS)

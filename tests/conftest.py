@@ -19,6 +19,7 @@ from support.children import (  # noqa: F401
     pytest_testnodedown,
 )
 from support.hosts import network  # noqa: F401
+from support.new_databases import install as install_new_databases
 from support.object_stores import bucket, moto, object_stores, rclone  # noqa: F401
 from support.servers import REAL_DIR, ServerProcess, real_comfyui, simulator
 from support.shared_servers import KINDS, RENDER_SECONDS, Servers
@@ -26,6 +27,7 @@ from support.wire import Wire
 
 pytest_plugins = ["comfyui_agent.sim.pytest_plugin"]
 
+install_new_databases()
 hypothesis.settings.register_profile("e3", deadline=None)  # a busy machine is no error
 hypothesis.settings.load_profile("e3")
 

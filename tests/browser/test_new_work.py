@@ -98,7 +98,9 @@ def test_a_batch_fills_its_grid_by_itself_and_nothing_moves(site: Site, visit: V
         pictures.nth(number).scroll_into_view_if_needed()
         expect(pictures.nth(number)).not_to_have_js_property("naturalWidth", 0)
     page.evaluate("scrollTo(0, 0)")
-    assert set(states(page).values()) == {("pending", "processing", "done")}
+    seen = set(states(page).values())  # the page looks four times a second: a quick render may fall in between
+    assert ("pending", "processing", "done") in seen
+    assert seen <= {("pending", "processing", "done"), ("pending", "done")}
     assert page.evaluate(BOXES) == before
     assert visitor.loads == loads
     assert page.evaluate("window.seen.shifted") < 0.05
