@@ -147,7 +147,7 @@ def children_of(pid: int) -> set[int]:
     """Asked twice for each test, of some hundred threads: so without Path."""
     found: set[int] = set()
     with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+        for thread in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb", 0) as listed:  # noqa: PTH123
                 found |= {int(word) for word in listed.read().split()}
     return found
