@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 import signal
 import threading
@@ -160,6 +161,21 @@ async def test_a_transition_that_is_cut_off_at_any_point_happens_once(
     assert (await store.run(ops.count_jobs)).done == number
 
 
+@pytest.mark.parametrize("how", list(Cut))
+async def test_a_database_is_opened_although_that_is_cut_off_at_any_point(
+    server: PostgresServer, proxy: CuttingProxy, how: Cut
+) -> None:
+    for number in range(1, MOST_MESSAGES):
+        proxy.cut(how, number)
+        opened = open_store(server.url.replace(f":{server.port}/", f":{proxy.port}/"))
+        has_cut = proxy.has_cut
+        proxy.heal()
+        await opened.close(timeout=5)
+        if not has_cut:
+            break
+    assert number > 4, "settings, version, identity and more"
+
+
 async def test_what_cannot_be_repeated_is_not_repeated_after_its_answer_was_lost(
     distant: Store, store: Store, proxy: CuttingProxy
 ) -> None:
@@ -172,12 +188,19 @@ async def test_what_cannot_be_repeated_is_not_repeated_after_its_answer_was_lost
 
 
 async def test_connections_that_an_administrator_ends_are_made_anew(store: Store, server: PostgresServer) -> None:
-    for number in range(10):
-        postgres.execute(
-            server.url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'e3'"
-        )
-        await store.run(ops.add_event, Event(EventName.SERVER_UP, message=str(number)))
-        assert len(await store.run(ops.events_after, 0)) == number + 1
+    """Ended at any moment: before a statement, within it, and while the answer to a commit is on its way."""
+    numbers = [str(number) for number in range(400)]
+
+    async def end_all() -> None:
+        while True:
+            await asyncio.to_thread(postgres.execute, server.url, END_ALL)
+            await asyncio.sleep(random.uniform(0, 0.1))
+
+    ending = asyncio.create_task(end_all())
+    for number in numbers:
+        await store.run(ops.add_event, Event(EventName.SERVER_UP, message=number))
+    ending.cancel()
+    assert [event.message for event in await store.run(ops.events_after, 0)] == numbers
 
 
 # Another takes over.

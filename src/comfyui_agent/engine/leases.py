@@ -111,7 +111,7 @@ class Leases:
             self._prove(key, asked_at)
         took = self.clock.now() - asked_at
         if took > self.seconds / 2:
-            await self.recorder.alert(f"the database was locked: leases could not be renewed for {took:.0f} s")
+            await self.recorder.alert(f"the database was locked or away: leases could not be renewed for {took:.0f} s")
 
     async def check(self) -> None:
         """Something changed in the database: see whether everything is still ours."""

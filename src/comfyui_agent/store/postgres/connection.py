@@ -47,6 +47,9 @@ MENDED_BY_RECONNECTING = (
     errors.ReadOnlySqlTransaction,
     errors.IdleInTransactionSessionTimeout,
     errors.TooManyConnections,
+    errors.AdminShutdown,
+    errors.CrashShutdown,
+    errors.CannotConnectNow,
 )
 MENDED_BY_REPEATING = (errors.DeadlockDetected, errors.SerializationFailure)
 WRONG_ADDRESS = re.compile(

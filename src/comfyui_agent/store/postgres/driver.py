@@ -48,8 +48,7 @@ class PostgresDriver:
         began, has_said = time.monotonic(), False
         while True:
             try:
-                database = place.connect()
-                break
+                return cls._opened(place, writer)
             except DatabaseAway as error:
                 if give_up() or time.monotonic() - began > OPEN_PATIENCE:
                     raise
@@ -57,19 +56,22 @@ class PostgresDriver:
                     has_said = True
                     log.warning("%s; trying again for %.0f s", error, OPEN_PATIENCE)
                 time.sleep(PAUSE)
+
+    @classmethod
+    def _opened(cls, place: Place, writer: Writer) -> PostgresDriver:
+        database = place.connect()
         try:
             migrator.migrate(database, place.name)
             identity = identity_of(database)
             if identity is None:
                 raise UnfinishedCopy(place.name)
-            writing = PostgresWriting(place, database, writer.is_patient)
+            writer.start(PostgresWriting(place, database, writer.is_patient))
         except psycopg.Error as error:
             database.close()
             raise place.translate(error) from None
         except BaseException:
             database.close()
             raise
-        writer.start(writing)
         return cls(place, writer, identity)
 
     @property
@@ -103,6 +105,7 @@ class PostgresDriver:
                 except psycopg.Error as error:
                     raise self.place.translate(error) from None
             except DatabaseAway:
+                self._close_reader()
                 if self._is_closed or time.monotonic() - began > READ_PATIENCE:
                     raise
                 time.sleep(PAUSE)

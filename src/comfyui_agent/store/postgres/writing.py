@@ -80,8 +80,11 @@ class PostgresWriting(WriterConnection):
         count = [(COUNT_COMMIT, (self._token, self._commits + 1))] if self.session.has_written else []
         try:
             has_changed = self.session.end(*count, (b"COMMIT", ()))[0] > 0 and bool(count)
-        except psycopg.OperationalError:
-            if not count or not (self.database.closed or self.database.broken) or not self._has_arrived():
+        except psycopg.OperationalError as error:
+            if not count or not self._is_broken(error):
+                raise
+            self.database.close()
+            if not self._has_arrived():
                 raise
             has_changed = True
         self._commits += has_changed
@@ -173,10 +176,11 @@ class PostgresWriting(WriterConnection):
         return has_changed or was_open
 
     def _is_broken(self, error: Exception) -> bool:
+        """Errors without a code are those of the client, which did not understand the server or did not hear it."""
         return isinstance(error, MENDED_BY_RECONNECTING) or (
             isinstance(error, psycopg.OperationalError)
             and not isinstance(error, (errors.QueryCanceled, errors.DiskFull, *MENDED_BY_REPEATING))
-            and (self.database.closed or self.database.broken)
+            and (self.database.closed or self.database.broken or _is_of_client(error))
         )
 
     def _reconnect(self) -> None:
@@ -225,3 +229,7 @@ class PostgresWriting(WriterConnection):
             except psycopg.Error as error:
                 if not self._is_patient():
                     raise self._place.translate(error) from None
+
+
+def _is_of_client(error: psycopg.Error) -> bool:
+    return error.sqlstate is None and not isinstance(error, psycopg.errors.PipelineAborted)
