@@ -143,7 +143,9 @@ async def test_a_transition_that_is_cut_off_at_any_point_happens_once(
         await submit_one(distant, name)
         cuts.append(proxy.has_cut)
         proxy.cut(how, number)
-        leased = await lease_one(distant)
+        while not (found := await lease(distant)):
+            pass  # the connection that was cut holds the job for a moment
+        (leased,) = found
         cuts.append(proxy.has_cut)
         proxy.cut(how, number)
         await distant.run(ops.complete_job, leased.lease, [f"{name}.png"], 1.0)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from enum import Enum, auto
 
 CHUNK = 65536
+LATE_SECONDS = 0.3
 
 
 class Cut(Enum):
@@ -16,6 +18,8 @@ class Cut(Enum):
     """The server never hears of the message."""
     AT_ONCE = auto()
     """The message is passed on, and both connections end at that moment."""
+    LATE = auto()
+    """The client is cut off at once; the server hears of the message a moment later."""
     AFTER = auto()
     """The server has answered; the client does not hear of it."""
 
@@ -84,9 +88,12 @@ class _Pair:
                 how = self._proxy.due()
                 if how is Cut.BEFORE:
                     break
+                if how is Cut.LATE:
+                    self._client.close()
+                    time.sleep(LATE_SECONDS)
                 self._is_mute = how is Cut.AFTER
                 self._server.sendall(chunk)
-                if how is Cut.AT_ONCE:
+                if how in (Cut.AT_ONCE, Cut.LATE):
                     break
         if not self._is_mute:
             self._end()

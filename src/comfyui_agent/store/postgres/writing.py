@@ -42,12 +42,18 @@ LOST_COMMITS = (
 )
 COUNT_COMMIT = b"""
     INSERT INTO writers (token, commits) SELECT %s, %s WHERE pg_current_xact_id_if_assigned() IS NOT NULL
-    ON CONFLICT (token) DO UPDATE SET commits = excluded.commits, at = excluded.at"""
-"""The last statement of a transaction, for one that has changed something."""
-COMMITS = b"""
-    INSERT INTO writers (token, commits) VALUES (%s, 0) ON CONFLICT (token) DO UPDATE SET at = excluded.at
-    RETURNING commits"""
-"""Waits for a transaction that is still being committed."""
+    ON CONFLICT (token) DO UPDATE SET commits = CASE WHEN writers.commits >= 0 THEN excluded.commits END, at = excluded.at"""
+"""The last statement of a transaction, for one that has changed something. It fails if the token is retired."""
+RETIRE = b"""
+    WITH retired AS (
+        INSERT INTO writers (token, commits) VALUES (%s, -1)
+        ON CONFLICT (token) DO UPDATE SET commits = least(writers.commits, -1 - writers.commits), at = excluded.at
+        RETURNING -1 - commits AS commits)
+    INSERT INTO writers (token, commits) SELECT %s, commits FROM retired
+    ON CONFLICT (token) DO UPDATE SET at = excluded.at RETURNING commits"""
+"""A cut connection may have the statements of a transaction on their way still: what has not been committed under the
+old token by now never will be. A retired token has -1 - commits. Waits for a transaction that is being committed."""
+LAST_COMMIT = b"SELECT greatest(commits, -1 - commits) FROM writers WHERE token = %s"
 
 
 class PostgresWriting(WriterConnection):
@@ -55,7 +61,8 @@ class PostgresWriting(WriterConnection):
         self._place = place
         self._is_patient = is_patient
         self._dice = random.Random()
-        self._token = secrets.token_hex(6)
+        self._name = self._token = secrets.token_hex(6)
+        """The process. Each connection whose last answer was lost is followed by one with another token."""
         self._commits = 0
         """Confirmed transactions that changed something."""
         self._has_changed = False
@@ -130,7 +137,7 @@ class PostgresWriting(WriterConnection):
     def has_news(self) -> bool | None:
         try:
             self._tell(time.monotonic())
-            told = [each for each in self.database.notifies(timeout=0) if each.payload != self._token]
+            told = [each for each in self.database.notifies(timeout=0) if each.payload != self._name]
             if told:
                 return True
             if time.monotonic() - self._polled_at < POLL_SECONDS * self._dice.uniform(0.9, 1.1):
@@ -150,7 +157,7 @@ class PostgresWriting(WriterConnection):
     def close(self) -> None:
         with contextlib.suppress(psycopg.Error):
             if self._commits and not self.database.closed:
-                self.database.execute("DELETE FROM writers WHERE token = %s", [self._token])
+                self.database.execute("DELETE FROM writers WHERE token LIKE %s", [f"{self._name}%"])
         self.database.close()
 
     def _use(self, database: psycopg.Connection[Any]) -> None:
@@ -161,7 +168,7 @@ class PostgresWriting(WriterConnection):
 
     def _tell(self, now: float) -> None:
         if self._tell_at is not None and now >= self._tell_at:
-            self.database.execute(TELL, [CHANNEL, self._token])
+            self.database.execute(TELL, [CHANNEL, self._name])
             self._tell_at, self._told_at = None, now
 
     def _poll(self) -> bool:
@@ -207,7 +214,7 @@ class PostgresWriting(WriterConnection):
         database = self._place.connect()
         try:
             if self._commits > 0:
-                row = database.execute("SELECT commits FROM writers WHERE token = %s", [self._token]).fetchone()
+                row = database.execute(LAST_COMMIT, [self._token]).fetchone()
                 if row is None or row[0] < self._commits:
                     raise DatabaseUnusable(LOST_COMMITS.format(name=self._place.name))
             self._use(database)
@@ -220,11 +227,13 @@ class PostgresWriting(WriterConnection):
 
     def _has_arrived(self) -> bool:
         """Whether the last commit arrived, whose answer was lost. Asks until there is an answer."""
+        fresh = f"{self._name}-{secrets.token_hex(4)}"
         while True:
             if self.database.closed or self.database.broken:
                 self._reconnect()
             try:
-                row = self.database.execute(COMMITS, [self._token]).fetchone()
+                row = self.database.execute(RETIRE, [self._token, fresh]).fetchone()
+                self._token = fresh
                 return row is not None and row[0] > self._commits
             except psycopg.Error as error:
                 if not self._is_patient():
