@@ -42,7 +42,8 @@ LOST_COMMITS = (
 )
 COUNT_COMMIT = b"""
     INSERT INTO writers (token, commits) SELECT %s, %s WHERE pg_current_xact_id_if_assigned() IS NOT NULL
-    ON CONFLICT (token) DO UPDATE SET commits = CASE WHEN writers.commits >= 0 THEN excluded.commits END, at = excluded.at"""
+    ON CONFLICT (token) DO UPDATE SET
+        commits = CASE WHEN writers.commits >= 0 THEN excluded.commits END, at = excluded.at"""
 """The last statement of a transaction, for one that has changed something. It fails if the token is retired."""
 RETIRE = b"""
     WITH retired AS (

@@ -133,7 +133,8 @@ CREATE TABLE writers (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- Counts are sums of rows: agents that change jobs at the same time do not wait for each other. Some are folded now and then.
-CREATE TABLE job_counts (status text COLLATE "C" NOT NULL, jobs bigint NOT NULL) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+CREATE TABLE job_counts (status text COLLATE "C" NOT NULL, jobs bigint NOT NULL)
+    WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 INSERT INTO job_counts VALUES ('pending', 0), ('processing', 0), ('done', 0), ('failed', 0), ('attention', 0);
 CREATE TABLE endings (
     at e3_time NOT NULL,               -- the first moment of ten seconds
