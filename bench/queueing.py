@@ -113,7 +113,7 @@ def steps_of_the_store() -> Steps:
 
     with fresh_folder() as folder:
         driver = SqliteDriver.open(folder / "queue.db")
-        database = driver._writer.database
+        database = driver._writer._connection.database
         database.exec_trace = note
         asyncio.run(run(Store(driver)))
     assert len(steps) == JOBS * len(STEPS)
