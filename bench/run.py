@@ -63,11 +63,11 @@ ALONE: dict[str, Bench] = {
     "attacking": attacking.measure,
     "batching": lambda: batching.measure_queueing() + batching.measure_grid(),
     "spending-fleet": spending.measure_fleet,
-    "postgres": pg_queueing.measure,
-    "postgres-leases": pg_filling.measure,
-    "postgres-idle": pg_waking.measure,
-    "postgres-looking": pg_looking.measure,
-    "postgres-fleet": pg_fleet.measure,
+    "pg_queueing": pg_queueing.measure,
+    "pg_filling": pg_filling.measure,
+    "pg_waking": pg_waking.measure,
+    "pg_looking": pg_looking.measure,
+    "pg_fleet": pg_fleet.measure,
 }
 STEADY: dict[str, BenchOfServer] = {
     "driving": lambda name, url: asyncio.run(driving.measure(name, url, size(100, 8))),

@@ -13,7 +13,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 LINE = re.compile(
     r"^(?:met   |MISSED)  (?P<what>.+): goal (?P<sign>[≤≥]) .+, reached (?P<figure>-?[\d.,e+-]+)", re.MULTILINE
 )
-ENDED = re.compile(r"^        (?P<name>[a-z]+)\S*?(?: at .+)?: [\d.]+ s$", re.MULTILINE)
+ENDED = re.compile(r"^        (?P<name>[a-z_]+)\S*?(?: at .+)?: [\d.]+ s$", re.MULTILINE)
 MOST = 1e6
 
 
