@@ -18,9 +18,9 @@ from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store import writer
 from comfyui_agent.store.connect import open_store
-from comfyui_agent.store.errors import DatabaseUnusable
+from comfyui_agent.store.errors import DatabaseAway, DatabaseUnusable
 from comfyui_agent.store.port import Session
-from comfyui_agent.store.postgres import connection
+from comfyui_agent.store.postgres import connection, driver
 from comfyui_agent.store.store import Store
 from support import postgres
 from support.cutting_proxy import Cut, CuttingProxy, cutting_proxy
@@ -176,6 +176,21 @@ async def test_a_database_is_opened_although_that_is_cut_off_at_any_point(
         if not has_cut:
             break
     assert number > 4, "settings, version, identity and more"
+
+
+async def test_an_agent_waits_for_a_database_that_is_not_up_yet_and_a_command_says_that_it_is_not(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(driver, "OPEN_PATIENCE", 0.1)
+    server.stop()
+    with pytest.raises(DatabaseAway, match="does not answer"):
+        open_store(server.url)
+    opening = asyncio.create_task(asyncio.to_thread(open_store, server.url, is_patient=True))
+    await asyncio.sleep(0.5)
+    assert not opening.done()
+    server.start()
+    await (await opening).close()
+    assert "trying again" in caplog.text
 
 
 async def test_what_cannot_be_repeated_is_not_repeated_after_its_answer_was_lost(

@@ -52,7 +52,7 @@ async def run(call: Invocation, until_idle: UntilIdle = False) -> int:
 
     workspace = call.workspace
     prepare_folders(workspace)
-    async with call.opened(create=True) as store, _agent(workspace, store) as agent:
+    async with call.opened(create=True, is_patient=True) as store, _agent(workspace, store) as agent:
         monitor = Monitor(store, workspace)
         folder = workspace.job_file(workspace.processing)
         opening = f"Watching {folder}, rendering with {_servers_of(agent)}. {STOPS}"
@@ -79,7 +79,7 @@ async def monitor(
 
     workspace = call.workspace
     prepare_folders(workspace)
-    async with call.opened(create=True) as store:
+    async with call.opened(create=True, is_patient=True) as store:
         monitor, bus = Monitor(store, workspace), Bus()
         tail = EventTail(store, MetricsLog(workspace.metrics_log, store.identity), bus, SYSTEM_CLOCK)
         opening = f"Watching {workspace.job_file(workspace.processing)}. {STOPS}"
@@ -103,7 +103,7 @@ async def execute(call: Invocation, until_idle: UntilIdle = False) -> int:
     Ctrl-C and SIGTERM stop it within two seconds; what runs at a server goes on there, and the next start takes it
     over. Start it as often as you like on one database: nothing is rendered twice.
     """
-    async with call.opened(create=True) as store, _agent(call.workspace, store) as agent:
+    async with call.opened(create=True, is_patient=True) as store, _agent(call.workspace, store) as agent:
         opening = f"Working off {call.workspace.database_name} with {_servers_of(agent)}. {STOPS}"
         board = shown(agent.bus, store, call.workspace, agent, as_json=call.as_json)
         async with _summed_up(store, opening, call.as_json), board:

@@ -63,9 +63,9 @@ class Invocation:
             on_unaudited=lambda _, error: warn(f"done, but it is missing in the audit trail: {error}"),
         )
 
-    def opened(self, *, create: bool = False) -> AbstractAsyncContextManager[Store]:
+    def opened(self, *, create: bool = False, is_patient: bool = False) -> AbstractAsyncContextManager[Store]:
         """The store of the workspace, closed at the end."""
-        return opened(self.workspace, create=create)
+        return opened(self.workspace, create=create, is_patient=is_patient)
 
     def show(self, document: Any, line: str) -> None:
         """Print JSON if that is wanted, else a line."""

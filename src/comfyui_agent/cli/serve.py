@@ -44,7 +44,7 @@ async def serve(
     await OBJECTS.run(check_files, call.workspace)
     ui = call.workspace.settings.ui
     workspace = with_settings(call.workspace, "ui", host=host or ui.host, port=port or ui.port)
-    async with opened(workspace, create=True) as store, page_of(store, workspace) as page:
+    async with opened(workspace, create=True, is_patient=True) as store, page_of(store, workspace) as page:
         typer.echo(f"E3 is at {page.url}, the API at {page.url}/docs. Ctrl-C stops; the queue stays.", err=True)
         await page.answering
 

@@ -117,10 +117,12 @@ def servers_of(workspace: Workspace) -> tuple[str, ...]:
 
 
 @asynccontextmanager
-async def opened(workspace: Workspace, *, create: bool = False, wait: float = math.inf) -> AsyncIterator[Store]:
+async def opened(
+    workspace: Workspace, *, create: bool = False, wait: float = math.inf, is_patient: bool = False
+) -> AsyncIterator[Store]:
     """The store of a workspace, closed at the end. StoreError if it cannot be used.
 
-    A locked database is waited for at most `wait` seconds.
+    A locked database is waited for at most `wait` seconds; one that does not answer as long only if `is_patient`.
     """
     from comfyui_agent.store.connect import open_store  # with its driver, which not every command needs
 
@@ -130,7 +132,9 @@ async def opened(workspace: Workspace, *, create: bool = False, wait: float = ma
     def give_up() -> bool:
         return leaving.is_set() or time.monotonic() > until
 
-    opening = asyncio.ensure_future(asyncio.to_thread(open_store, workspace.database, create=create, give_up=give_up))
+    opening = asyncio.ensure_future(
+        asyncio.to_thread(open_store, workspace.database, create=create, is_patient=is_patient, give_up=give_up)
+    )
     try:
         store = await asyncio.shield(opening)
     except asyncio.CancelledError:  # it may be waiting for a database that is locked

@@ -26,10 +26,15 @@ from comfyui_agent.store.store import Store
 SQLITE, POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
 
 
-def open_store(place: str | Path, *, create: bool = True, give_up: Callable[[], bool] = lambda: False) -> Store:
-    """Open the database at a path or a URL. While it is locked or away, wait until `give_up` returns True."""
+def open_store(
+    place: str | Path, *, create: bool = True, is_patient: bool = False, give_up: Callable[[], bool] = lambda: False
+) -> Store:
+    """Open the database at a path or a URL. While it is locked or away, wait until `give_up` returns True.
+
+    A PostgreSQL that does not answer is waited for so long only if `is_patient`, else for some seconds.
+    """
     if is_postgres(place):
-        return Store(_postgres().PostgresDriver.open(str(place), give_up=give_up))
+        return Store(_postgres().PostgresDriver.open(str(place), is_patient=is_patient, give_up=give_up))
     return Store(SqliteDriver.open(_path(place), create=create, give_up=give_up))
 
 

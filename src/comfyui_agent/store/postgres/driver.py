@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -42,19 +43,20 @@ class PostgresDriver:
         self._is_closed = False
 
     @classmethod
-    def open(cls, url: str, *, give_up: Callable[[], bool] = lambda: False) -> PostgresDriver:
+    def open(cls, url: str, *, is_patient: bool = False, give_up: Callable[[], bool] = lambda: False) -> PostgresDriver:
         """Open a database and bring it to the newest version. One that does not answer is waited for, for a while."""
+        patience = math.inf if is_patient else OPEN_PATIENCE
         place, writer = Place(url), Writer(give_up)
         began, has_said = time.monotonic(), False
         while True:
             try:
                 return cls._opened(place, writer)
             except DatabaseAway as error:
-                if give_up() or time.monotonic() - began > OPEN_PATIENCE:
+                if give_up() or time.monotonic() - began > patience:
                     raise
                 if not has_said:
                     has_said = True
-                    log.warning("%s; trying again for %.0f s", error, OPEN_PATIENCE)
+                    log.warning("%s; trying again%s", error, "" if is_patient else f" for {patience:.0f} s")
                 time.sleep(PAUSE)
 
     @classmethod
