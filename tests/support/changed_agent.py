@@ -130,9 +130,9 @@ def own_clock(offset: Path) -> None:
     time.time = lambda: real_time() + float(offset.read_text())  # type: ignore[assignment]
     clock = SteppingClock()
 
-    def open_store(place: str | Path, **options: Any) -> Store:
+    def open_store(place: str | Path, *, is_patient: bool = False, **options: Any) -> Store:
         if connect.is_postgres(place):
-            return open_elsewhere(place, **options)
+            return open_elsewhere(place, is_patient=is_patient, **options)
         return Store(SqliteDriver.open(Path(place), vfs="stepping", **options))
 
     connect.open_store = open_store
