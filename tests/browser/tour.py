@@ -157,7 +157,11 @@ def _look(visitor: Visitor, scene: Scene, stop: Stop, *, is_whole: bool) -> Seen
         seen.faint += [f"{scheme}: {words}" for words in page.evaluate(FAINT)]
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
-    seen.too_wide = page.evaluate("document.documentElement.scrollWidth") - PHONE["width"]
+    for _ in range(20):
+        seen.too_wide = page.evaluate("document.documentElement.scrollWidth") - PHONE["width"]
+        if seen.too_wide <= 0:
+            break
+        page.wait_for_timeout(100)  # what draws itself to the width of the page is told of it after a moment
     if "phone" in stop.shots and is_whole:
         seen.shots["phone"] = _shot(page, is_whole=False)
     seen.wrong = [*visitor.complaints, *visitor.violations(), *visitor.strangers]
