@@ -11,7 +11,7 @@ TIMED = $(shell grep -rl --include='test_*.py' 'mark\.timing' tests)
 # Tests start hundreds of processes: compiled modules are kept between them, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 # Tests in a browser keep a loop running in their process, which others could not bear.
-BROWSERS := -n 3 --dist loadfile
+BROWSERS := -n 2 --dist loadfile
 
 .PHONY: demo test lint rewritten bench faults screenshots clean help
 

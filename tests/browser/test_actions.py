@@ -107,7 +107,8 @@ def test_the_keys_do_what_the_help_says(site: Site, visit: Visit) -> None:
     site.pause()
     for number in range(3):
         site.queue(f"keys_{number}", color=400 + number)
-    page = visit(site, "/queue?status=pending").page
+    visitor = visit(site, "/queue?status=pending")
+    page = visitor.page
     page.keyboard.press("?")
     help_words = page.get_by_role("dialog", name="Keys")
     expect(help_words).to_contain_text("Search")
@@ -139,7 +140,7 @@ def test_the_keys_do_what_the_help_says(site: Site, visit: Visit) -> None:
     answer(page, "Cancel keys_2?", "Cancel 1 job")
     until(lambda: site.job("keys_2")["status"] == "failed", "keys_2 to be cancelled")
 
-    page.goto(f"{site.url}/queue?status=failed&q=keys_2")
+    visitor.go("/queue?status=failed&q=keys_2")
     page.keyboard.press("j")
     page.keyboard.press("r")
     until(lambda: site.job("keys_2")["status"] == "pending", "keys_2 to wait again")
