@@ -12,8 +12,9 @@ import typer
 
 from comfyui_agent.cli.output import fail
 from comfyui_agent.cli.signals import run_until_signal
-from comfyui_agent.sim.settings import AT_ONCE, CHECKPOINTS, Dialect, Duration, SimSettings
+from comfyui_agent.sim.settings import AT_ONCE, CHECKPOINTS, PAGE_MODELS, Duration, SimSettings
 from comfyui_agent.sim.simulator import Simulator
+from comfyui_agent.wire.dialect import IMITATED, Dialect
 
 
 def sim(
@@ -68,8 +69,12 @@ def sim(
     ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Makes times and failures repeatable.")] = None,
     imitate: Annotated[
-        str, typer.Option(metavar="VERSION", help="The ComfyUI version to behave like: 0.7.0, another, or newest.")
-    ] = "0.7.0",
+        str, typer.Option(metavar="VERSION", help="The ComfyUI version to behave like: 0.33, 0.7 or another.")
+    ] = IMITATED,
+    frontend: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Show ComfyUI's page: the folder static of its comfyui-frontend-package."),
+    ] = None,
 ) -> None:
     """Run a ComfyUI without a GPU, for trying things out and for tests."""
     try:
@@ -87,11 +92,12 @@ def sim(
             crash_after=crash_after,
             hang_after=hang_after,
             cuda_lost_after=cuda_lost_after,
-            models=tuple(models) if models else CHECKPOINTS,
+            models=tuple(models) if models else (*CHECKPOINTS, *(PAGE_MODELS if frontend else ())),
             object_info=object_info,
             output_dir=output_dir,
             seed=seed,
             imitate=imitate,
+            frontend=frontend,
         )
     except ValueError as error:
         fail(str(error), code=2)

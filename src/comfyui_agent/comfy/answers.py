@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from comfyui_agent.comfy.errors import ProtocolError
@@ -69,6 +69,8 @@ class HistoryEntry:
     status: str
     completed: bool
     messages: tuple[Message, ...]
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """Outputs, status and meta, to the letter, and the order of its output nodes."""
 
     @classmethod
     def read(cls, prompt_id: str, document: Any) -> HistoryEntry | None:
@@ -80,16 +82,17 @@ class HistoryEntry:
         prompt = expect(list, entry.get("prompt"), "the prompt of a history entry")
         status = expect(dict, entry.get("status") or {}, "the status of a history entry")
         messages = expect(list, status.get("messages") or [], "the messages of a history entry")
+        listed = optional_list(prompt[4] if len(prompt) > 4 else None)
+        targets = [node_id for node_id in listed if isinstance(node_id, str)]
         return cls(
             prompt_id=prompt_id,
             graph=optional_object(prompt[2] if len(prompt) > 2 else None),
-            outputs_to_execute=tuple(
-                node_id for node_id in optional_list(prompt[4] if len(prompt) > 4 else None) if isinstance(node_id, str)
-            ),
+            outputs_to_execute=tuple(targets),
             outputs=expect(dict, entry.get("outputs"), "the outputs of a history entry"),
             status=optional_text(status.get("status_str")),
             completed=status.get("completed") is True,
             messages=tuple(Message(*item[:2]) for item in messages if _is_message(item)),
+            told={key: entry[key] for key in ("outputs", "status", "meta") if key in entry} | {"targets": targets},
         )
 
 

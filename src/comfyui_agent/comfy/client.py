@@ -20,6 +20,7 @@ from comfyui_agent.comfy.definitions import NodeDefinitions
 from comfyui_agent.comfy.downloads import StagedFile, Transfer
 from comfyui_agent.comfy.errors import NoSuchRoute, PromptRejected
 from comfyui_agent.comfy.limits import Limits
+from comfyui_agent.comfy.listener import Tap
 from comfyui_agent.comfy.lookup import Sighting
 from comfyui_agent.comfy.results import ResultFile
 from comfyui_agent.comfy.transport import Transport
@@ -45,6 +46,7 @@ class ComfyClient:
         limits: Limits | None = None,
         listen: bool = True,
         clock: Clock = MONOTONIC_CLOCK,
+        tap: Tap | None = None,
     ) -> None:
         self._clock = clock
         self.address = ServerAddress.parse(url)
@@ -53,7 +55,7 @@ class ComfyClient:
         self._listens = listen
         self._transport = Transport(self.address, self.limits)
         self.definitions = NodeDefinitions(self._transport)
-        self._watches = Watches(self._transport, self.definitions, self.client_id, clock)
+        self._watches = Watches(self._transport, self.definitions, self.client_id, clock, tap)
         self._warned = False
         self._entered_at = 0.0
 
@@ -95,8 +97,10 @@ class ComfyClient:
         *,
         extra_data: Mapping[str, Any] | None = None,
         expected: Iterable[str] | None = None,
+        targets: Iterable[str] | None = None,
     ) -> Watch:
         """Send a prompt once, under an id of the caller, and watch it. `expected`: nodes that must leave a result.
+        `targets`: the output nodes to run, if not all.
 
         After AcceptanceUnknown the prompt may still run: take it over by its id before making another.
         """
@@ -106,6 +110,7 @@ class ComfyClient:
         watch = self._watches.add(self._new_watch(prompt_id, graph, expected))
         body: dict[str, Any] = {"prompt": graph, "prompt_id": prompt_id, "client_id": self.client_id}
         body |= {"extra_data": dict(extra_data)} if extra_data else {}
+        body |= {"partial_execution_targets": list(targets)} if targets is not None else {}
         try:
             left = self._entered_at + FIRST_SOCKET_SECONDS - self._clock.now()
             if self._listens and self.websocket_connections == 0 and left > 0:

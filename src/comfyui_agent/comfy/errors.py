@@ -23,7 +23,9 @@ Messages name the server without its secrets. `kind` is the failure class of an 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from comfyui_agent.domain.failures import Failure, FailureClass
 
@@ -90,15 +92,25 @@ class AcceptanceUnknown(ComfyError):
 
 
 class PromptRejected(ComfyError):
-    """The server read the prompt and will not run it. `choice`: class, input and value that it does not offer first."""
+    """The server read the prompt and will not run it.
+
+    `choice`: class, input and value that it does not offer first. `answer`: `error` and `node_errors` in its own words.
+    """
 
     kind = FailureClass.INVALID
 
-    def __init__(self, message: str, facts: Failure | None = None, choice: tuple[str, str, str] | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        facts: Failure | None = None,
+        choice: tuple[str, str, str] | None = None,
+        answer: Mapping[str, Any] | None = None,
+    ) -> None:
         self.facts = facts or Failure(self.kind, message)
         super().__init__(message, details=self.facts.details)
         self.kind = self.facts.kind
         self.choice = choice
+        self.answer = answer
 
     def failure(self, server: str = "", prompt_id: str = "") -> Failure:
         return replace(self.facts, server=server, prompt_id=prompt_id)

@@ -26,6 +26,8 @@ READERS: dict[aiohttp.WSMsgType, Callable[[Any], Event | Preview | None]] = {
     aiohttp.WSMsgType.BINARY: read_binary,
 }
 
+Tap = Callable[[str | bytes], None]
+"""Called with every frame as it came, before it is read. It must not block."""
 Socket: TypeAlias = "aiohttp.ClientWebSocketResponse[bool]"
 
 
@@ -37,9 +39,15 @@ class Listener:
     """
 
     def __init__(
-        self, transport: Transport, client_id: str, hear: Callable[[Event | Preview], None], clock: Clock
+        self,
+        transport: Transport,
+        client_id: str,
+        hear: Callable[[Event | Preview], None],
+        clock: Clock,
+        tap: Tap | None = None,
     ) -> None:
         self._clock = clock
+        self._tap = tap
         self._transport = transport
         self._client_id = client_id
         self._hear = hear
@@ -111,6 +119,8 @@ class Listener:
             self._open.set()
             async for message in socket:
                 read = READERS.get(message.type)
+                if read is not None and self._tap is not None:
+                    self._tap(message.data)
                 frame = read(message.data) if read is not None else None
                 if frame is not None:
                     self.last_frame_at = self._clock.now()

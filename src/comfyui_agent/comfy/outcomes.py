@@ -41,6 +41,7 @@ class Succeeded:
     started_at: float | None = None
     ended_at: float | None = None
     evidence: str = "history"
+    entry: HistoryEntry | None = field(default=None, compare=False)
 
     @property
     def seconds(self) -> float | None:
@@ -58,6 +59,7 @@ class Failed:
     failure: Failure
     partial: Results = field(default_factory=Results)
     cached_nodes: frozenset[str] = frozenset()
+    entry: HistoryEntry | None = field(default=None, compare=False)
 
 
 Outcome = Succeeded | Failed
@@ -88,9 +90,10 @@ def read_outcome(entry: HistoryEntry, known: PromptFacts) -> Outcome:
     nodes = shapes.optional_list(cached_message.data.get("nodes")) if cached_message else []
     cached = frozenset(node_id for node_id in nodes if isinstance(node_id, str))
     if failure is not None:
-        return Failed(entry.prompt_id, failure, results, cached)
+        return Failed(entry.prompt_id, failure, results, cached, entry)
     started = next((m.timestamp for m in entry.messages if m.event == "execution_start"), None)
-    return Succeeded(entry.prompt_id, results, cached, started, ending.timestamp if ending else None)
+    ended = ending.timestamp if ending else None
+    return Succeeded(entry.prompt_id, results, cached, started, ended, entry=entry)
 
 
 def read_error(data: Mapping[str, Any]) -> Failure:

@@ -74,7 +74,9 @@ def read_rejection(server: str, document: Any) -> PromptRejected:
     message = shown(error.get("message"), LONGEST_DETAIL) or "no reason given"
     details = shown(error.get("details"), LONGEST_DETAIL)
     problems = read_node_errors(answer.get("node_errors"))
-    lacks_node = error_type == "missing_node_type" or (error_type == "invalid_prompt" and NO_SUCH_NODE.search(message))
+    info = optional_object(error.get("extra_info"))
+    names_class = error_type == "missing_node_type" and info.get("class_type") is not None
+    lacks_node = names_class or (error_type == "invalid_prompt" and NO_SUCH_NODE.search(message))
     lacks_model = bool(problems) and all(problem.lacks_model for problem in problems)
     choice = None
     if problems:
@@ -83,7 +85,6 @@ def read_rejection(server: str, document: Any) -> PromptRejected:
         if first.problem == NOT_OFFERED:
             choice = (first.node_type, first.input_name, first.received)
     else:
-        info = optional_object(error.get("extra_info"))
         named = NODE_ID.search(details)
         node_id = shown(info.get("node_id")) or (named.group(1) if named else "")
         node_type = shown(info.get("class_type"))
@@ -96,4 +97,4 @@ def read_rejection(server: str, document: Any) -> PromptRejected:
         details=tuple(problem.line() for problem in problems) or ((details,) if details else ()),
         by_choice=bool(problems) and all(problem.problem == NOT_OFFERED for problem in problems),
     )
-    return PromptRejected(facts.message, facts, choice)
+    return PromptRejected(facts.message, facts, choice, answer if isinstance(answer.get("error"), dict) else None)

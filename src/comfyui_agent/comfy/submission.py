@@ -67,7 +67,7 @@ async def _refused(transport: Transport, answer: Answer) -> None:
         except errors.ProtocolError:
             rejection = read_rejection(server, {"error": transport.excerpt(answer)})
         facts = rejection.facts.cleaned(transport.address.without_secrets)
-        raise errors.PromptRejected(facts.message, facts, rejection.choice)
+        raise errors.PromptRejected(facts.message, facts, rejection.choice, rejection.answer)
     if answer.status == 413:
         raise errors.PromptRejected(f"{server} rejected the prompt: it is larger than the server takes (413)")
     if answer.status in (401, 403, 404, 405):

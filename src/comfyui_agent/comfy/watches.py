@@ -13,7 +13,7 @@ from comfyui_agent.comfy.definitions import NodeDefinitions
 from comfyui_agent.comfy.errors import AnswerTooLarge, ClientClosed, ComfyError, ProtocolError, Unreadable
 from comfyui_agent.comfy.frames import Event, Preview
 from comfyui_agent.comfy.judgement import judge_ended, judge_vanished
-from comfyui_agent.comfy.listener import Listener
+from comfyui_agent.comfy.listener import Listener, Tap
 from comfyui_agent.comfy.lookup import Running, in_queue, look_at_history, look_at_job, look_at_queue
 from comfyui_agent.comfy.outcomes import Failed, Outcome
 from comfyui_agent.comfy.tasks import BackgroundTasks
@@ -31,7 +31,14 @@ LOOKS_AT_ONCE = 8
 class Watches:
     """Settles each watched prompt once. It polls as long as anything is watched, whatever the websocket says."""
 
-    def __init__(self, transport: Transport, definitions: NodeDefinitions, client_id: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        definitions: NodeDefinitions,
+        client_id: str,
+        clock: Clock,
+        tap: Tap | None = None,
+    ) -> None:
         self._clock = clock
         self._transport = transport
         self._definitions = definitions
@@ -46,7 +53,7 @@ class Watches:
         self._is_closed = False
         self.queue_seen: tuple[float, QueueView] | None = None
         """The newest look at the queue, and when it was."""
-        self.listener = Listener(transport, client_id, self._hear, clock)
+        self.listener = Listener(transport, client_id, self._hear, clock, tap)
 
     def start(self) -> None:
         self._tasks.start(self._poll_forever())

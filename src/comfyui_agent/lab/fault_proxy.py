@@ -221,6 +221,7 @@ class FaultProxy(contextlib.AbstractAsyncContextManager["FaultProxy"]):
         self._server.close()
         self.cut_all()
         await end_tasks(self._tasks)
+        await asyncio.sleep(0)  # sockets are closed in the next turn of the loop
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -237,8 +238,8 @@ class FaultProxy(contextlib.AbstractAsyncContextManager["FaultProxy"]):
                 self._links.discard(link)
         except OSError:
             _reset(writer)
-        except asyncio.CancelledError:
-            pass  # only the end of the proxy cancels it, and the stream server trips over a cancelled handler
+        except asyncio.CancelledError:  # by the end of the proxy only; a stream server expects none
+            _reset(writer)
         finally:
             self._tasks.discard(task)
 

@@ -6,25 +6,11 @@ import heapq
 import threading
 from collections.abc import Callable, Iterable
 from itertools import count, islice
-from typing import Any, NamedTuple
+from typing import Any
 
-Json = dict[str, Any]
+from comfyui_agent.wire.prompts import Json, Queue, QueueItem, history_slice
+
 MAX_HISTORY = 10_000
-
-
-class QueueItem(NamedTuple):
-    """One prompt in the queue. A tuple, compared as ComfyUI compares it: by number, then id."""
-
-    number: float
-    prompt_id: str
-    prompt: Json
-    extra_data: Json
-    outputs: list[str]
-    sensitive: Json
-
-    def shown(self) -> list[Any]:
-        """The five elements that clients may see."""
-        return list(self[:5])
 
 
 class PromptQueue:
@@ -66,9 +52,9 @@ class PromptQueue:
             self._history[item.prompt_id] = {"prompt": item.shown(), **ended}
             self._changed()
 
-    def running_and_pending(self) -> tuple[list[QueueItem], list[QueueItem]]:
+    def running_and_pending(self) -> Queue:
         with self._lock:
-            return [] if self._running is None else [self._running], list(self._pending)
+            return Queue([] if self._running is None else [self._running], list(self._pending))
 
     def is_running(self, prompt_id: Any) -> bool:
         with self._lock:
@@ -97,15 +83,12 @@ class PromptQueue:
 
     def history(self, max_items: int | None = None, offset: int = -1) -> Json:
         with self._lock:
-            if offset < 0 and max_items is not None:
-                offset = len(self._history) - max_items
-            start = max(0, offset)
-            end = None if max_items is None else start + max(1, max_items)  # the real server gives one for 0 and less
-            return dict(islice(self._history.items(), start, end))
+            wanted = history_slice(len(self._history), max_items, offset)
+            return dict(islice(self._history.items(), wanted.start, wanted.stop))
 
-    def history_of(self, prompt_id: str) -> Json:
+    def history_of(self, prompt_id: str) -> Json | None:
         with self._lock:
-            return {prompt_id: self._history[prompt_id]} if prompt_id in self._history else {}
+            return self._history.get(prompt_id)
 
     def forget(self, prompt_ids: Iterable[Any] | None) -> None:
         """Take prompts out of the history; all of them for None."""

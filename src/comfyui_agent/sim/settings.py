@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 import random
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-NEWEST = "0.38.0"
-IMITATED = "0.7.0"
+from comfyui_agent.wire.dialect import IMITATED
+from comfyui_agent.wire.places import Roots, split_kind
+
 LONGEST = 1_000_000.0
 FORMS = "a number of seconds such as 0.5, uniform:A:B, or lognormal:MEDIAN:SIGMA"
 CHECKPOINTS = (
     "e3_dreamscape_v1.safetensors",
     "e3_inkwash_v1.safetensors",
     "v1-5-pruned-emaonly-fp16.safetensors",  # what ComfyUI's own examples and our sample payloads name
+)
+PAGE_MODELS = (
+    "diffusion_models/z_image_turbo_bf16.safetensors",  # what the workflow names that newer pages open with
+    "text_encoders/qwen_3_4b.safetensors",
+    "vae/ae.safetensors",
 )
 
 
@@ -75,32 +80,7 @@ class SimSettings:
     output_dir: Path | None = None
     seed: int | None = None
     imitate: str = IMITATED
-
-
-class Dialect:
-    """What one ComfyUI version does on the wire: `0.7.0`, any other `X.Y.Z`, or `newest`. ValueError for others."""
-
-    def __init__(self, version: str) -> None:
-        if version == "newest":
-            version = NEWEST
-        if not re.fullmatch(r"\d+\.\d+\.\d+", version):
-            raise ValueError(f"{version!r} is not a ComfyUI version: give one such as {IMITATED}, or newest")
-        number = tuple(int(part) for part in version.split("."))
-        self.version = version
-        self.targeted_interrupt = number >= (0, 3, 57)
-        self.create_time = number >= (0, 3, 69)
-        self.jobs_api = number >= (0, 6, 0)
-        self.jobs_cancelled_status = number >= (0, 8, 0)
-        self.missing_node_type_error = number >= (0, 12, 0)
-        self.dependency_cycle_error = number >= (0, 19, 0)
-        self.cross_site_refused = number >= (0, 19, 0)
-        self.cache_survives_other_prompts = number >= (0, 25, 0)
-        self.prompt_id_must_be_uuid = number >= (0, 28, 0)
-        self.jobs_cancel_api = number >= (0, 28, 0)
-        self.cached_outputs_without_client = number >= (0, 30, 0)
-        self.output_asset_ids = number >= (0, 38, 0)
-        self.all_devices_listed = number >= (0, 38, 0)
-        self.more_keys_in_definitions = number >= (0, 38, 0)
+    frontend: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -118,22 +98,16 @@ class Folders:
         hidden = output / ".e3sim"
         return cls(output, hidden / "input", hidden / "temp")
 
-    def of_type(self, name: str) -> Path | None:
-        return {"output": self.output, "input": self.input, "temp": self.temp}.get(name)
+    @property
+    def roots(self) -> Roots:
+        return {"output": self.output, "input": self.input, "temp": self.temp}
 
     def locate(self, name: str) -> Path | None:
         """The file for a name such as `cat.png` or `cat.png [output]`; None if it is outside that folder."""
-        bare, folder = self.annotated(name)
-        folder = folder or self.input
+        bare, kind = split_kind(name)
+        folder = self.roots[kind or "input"]
         try:
             found = (folder / bare).resolve()
         except (OSError, RuntimeError, ValueError):  # links in circles, a null
             return None
         return found if found.is_relative_to(folder.resolve()) else None
-
-    def annotated(self, name: str) -> tuple[str, Path | None]:
-        """Split `name [input]` into the name and the folder that it names."""
-        for kind in ("output", "input", "temp"):
-            if name.endswith(f"[{kind}]"):
-                return name[: -len(kind) - 3], self.of_type(kind)
-        return name, None

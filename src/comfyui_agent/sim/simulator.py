@@ -10,10 +10,12 @@ from pathlib import Path
 
 from aiohttp import web
 
+from comfyui_agent.sim.backend import SimulatedBackend
+from comfyui_agent.sim.delivery import OneSender
+from comfyui_agent.sim.editor_routes import EditorRoutes
 from comfyui_agent.sim.engine.simulated import SimulatedEngine
 from comfyui_agent.sim.settings import Folders, SimSettings
-from comfyui_agent.sim.wire.application import application
-from comfyui_agent.sim.wire.sockets import Sockets
+from comfyui_agent.wire.application import application
 
 
 class Simulator:
@@ -24,7 +26,7 @@ class Simulator:
         self.host = host
         self.port = port
         self.output_dir = Path()
-        self._sockets: Sockets
+        self._sockets: OneSender
         self._started = AsyncExitStack()
 
     @property
@@ -41,13 +43,16 @@ class Simulator:
                 output = Path(stack.enter_context(temporary))
             folders = Folders.below(output)
             self.output_dir = folders.output
-            self._sockets = Sockets()
+            self._sockets = OneSender()
             stack.push_async_callback(self._sockets.close)
             engine = SimulatedEngine(self.settings, folders, self._sockets)
             engine.start()
             stack.push_async_callback(asyncio.to_thread, engine.stop)
             logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
-            app = application(engine, self._sockets)
+            backend = SimulatedBackend(engine)
+            editor = EditorRoutes(engine, self.settings.frontend)
+            app = application(engine.dialect, lambda _: backend, self._sockets, editor.table())
+            editor.add_others(app)
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
             stack.push_async_callback(runner.cleanup)
             await runner.setup()

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.domain.prompts import natural_key
-from comfyui_agent.sim.prompt_queue import Json
+from comfyui_agent.sim.engine.older_definitions import NEWER_FOLDERS, older_definition
 from comfyui_agent.sim.settings import Folders
+from comfyui_agent.wire.dialect import Dialect
+from comfyui_agent.wire.prompts import Json
 
 BUNDLED: Json = json.loads(resources.files(__package__).joinpath("definitions.json").read_text(encoding="utf-8"))
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tiff")
@@ -54,23 +56,26 @@ class NodeDefinition:
 
     def inputs_for(self, given: Any) -> dict[str, InputSpec]:
         """The inputs, with those that depend on a prompt written out, as in `images.image0` and `resize_type.width`."""
-        if not isinstance(given, dict):
-            return self.inputs
-        written_out: dict[str, InputSpec] = {}
-        for name, spec in self.inputs.items():
-            if spec.type == GROWING:
-                template = _specs(spec.options.get("template", {}).get("input", {}))
-                for pattern in list(template.values())[:1]:
-                    grown = (key for key in given if key.startswith(f"{name}."))
-                    written_out |= {key: replace(pattern, name=key, section="optional") for key in grown}
-            elif spec.type == CHOOSING:
-                written_out[name] = replace(spec, section="optional")
-                for option in spec.options.get("options", []):
-                    if option["key"] == given.get(name):
-                        written_out |= _specs(option["inputs"], f"{name}.")
-            else:
-                written_out[name] = spec
-        return written_out
+        return _written_out(self.inputs, given) if isinstance(given, dict) else self.inputs
+
+
+def _written_out(inputs: dict[str, InputSpec], given: Json) -> dict[str, InputSpec]:
+    """A choice that brings inputs of its own is never missed. Among those may be further choices."""
+    written_out: dict[str, InputSpec] = {}
+    for name, spec in inputs.items():
+        if spec.type == GROWING:
+            template = _specs(spec.options.get("template", {}).get("input", {}))
+            for pattern in list(template.values())[:1]:
+                grown = (key for key in given if key.startswith(f"{name}."))
+                written_out |= {key: replace(pattern, name=key, section="optional") for key in grown}
+        elif spec.type == CHOOSING:
+            written_out[name] = replace(spec, section="optional")
+            for option in spec.options.get("options", []):
+                if option["key"] == given.get(name):
+                    written_out |= _written_out(_specs(option["inputs"], f"{name}."), given)
+        else:
+            written_out[name] = spec
+    return written_out
 
 
 def _specs(sections: Json, prefix: str = "") -> dict[str, InputSpec]:
@@ -86,11 +91,17 @@ def _specs(sections: Json, prefix: str = "") -> dict[str, InputSpec]:
 class Definitions:
     """All node classes of a server. Lists of input files are read anew each time."""
 
-    def __init__(self, models: dict[str, list[str]], folders: Folders, object_info: Path | None = None) -> None:
+    def __init__(
+        self, models: dict[str, list[str]], folders: Folders, dialect: Dialect, object_info: Path | None = None
+    ) -> None:
         self._models = models
         self._folders = folders
+        self._own: Json = BUNDLED["nodes"]
+        if not dialect.newer_definitions:
+            self._own = {name: older_definition(name, info) for name, info in self._own.items()}
+            self._models = {name: files for name, files in models.items() if name not in NEWER_FOLDERS}
         foreign = _read_object_info(object_info) if object_info else {}
-        own = {"Sleep": BUNDLED["nodes"]["Sleep"]} if object_info else BUNDLED["nodes"]
+        own = {"Sleep": self._own["Sleep"]} if object_info else self._own
         self._foreign = {name: NodeDefinition(name, info) for name, info in foreign.items()}
         self._fixed = {name: self._bundled(name) for name in own} | self._foreign
         self._lists_input = {name for name in own if "$input" in json.dumps(own[name])} - foreign.keys()
@@ -114,7 +125,7 @@ class Definitions:
         return models
 
     def _bundled(self, name: str) -> NodeDefinition:
-        return NodeDefinition(name, self._fill(BUNDLED["nodes"][name]))
+        return NodeDefinition(name, self._fill(self._own[name]))
 
     def _fill(self, value: Any) -> Any:
         """Put lists in place of names such as `$samplers` and `$checkpoints`."""

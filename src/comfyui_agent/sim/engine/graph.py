@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from comfyui_agent.sim.engine.values import Result
-from comfyui_agent.sim.prompt_queue import Json
+from comfyui_agent.wire.prompts import Json
 
 
 def is_link(value: Any) -> bool:
@@ -68,30 +68,22 @@ class ExecutionOrder:
 
 
 class OutputCache:
-    """The classic cache keeps what the last prompt used. The roomy one keeps the newest results of all prompts."""
+    """Results by the key of their node. Those that a prompt does not use are dropped when it starts."""
 
-    ROOM = 500
-
-    def __init__(self, roomy: bool) -> None:
-        self._roomy = roomy
+    def __init__(self) -> None:
         self._entries: dict[str, Result] = {}
         self._keys: dict[str, str] = {}
 
     def start_prompt(self, keys: dict[str, str]) -> None:
         self._keys = keys
-        if not self._roomy:
-            used = set(keys.values())
-            self._entries = {key: entry for key, entry in self._entries.items() if key in used}
+        used = set(keys.values())
+        self._entries = {key: entry for key, entry in self._entries.items() if key in used}
 
     def get(self, node_id: str) -> Result | None:
         return self._entries.get(self._keys.get(node_id, ""))
 
     def set(self, node_id: str, entry: Result) -> None:
-        key = self._keys[node_id]
-        self._entries.pop(key, None)
-        self._entries[key] = entry
-        if self._roomy and len(self._entries) > self.ROOM:
-            del self._entries[next(iter(self._entries))]
+        self._entries[self._keys[node_id]] = entry
 
     def values(self) -> Iterator[Any]:
         return (value for entry in self._entries.values() for value in entry.values)

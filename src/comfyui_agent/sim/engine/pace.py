@@ -71,11 +71,11 @@ class RenderPace:
         if self._seconds is None and self._samplers == 0:
             self._spend(self._render_seconds(), 1)
 
-    def work(self, steps: int, draw: Draw | None) -> None:
-        """Spend this node's share of the render time in steps."""
+    def work(self, steps: int, draw: Draw | None, reported: int | None = None) -> None:
+        """Spend this node's share of the render time in steps, of which only the first are reported if so told."""
         steps = max(1, steps)
         share = self._render_seconds() / max(1, self._samplers)
-        self._spend(share, steps, lambda step: self._step(self._node_id, step, steps, draw))
+        self._spend(share, reported or steps, lambda step: self._step(self._node_id, step, steps, draw))
 
     def load_model(self, name: str) -> None:
         """Spend the time that a model takes. One that is interrupted does not count as loaded."""

@@ -6,18 +6,13 @@ import io
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from PIL import Image
+
 from comfyui_agent.sim.engine.pace import Draw
-from comfyui_agent.sim.prompt_queue import Json
+from comfyui_agent.wire.frames import Preview
+from comfyui_agent.wire.prompts import Json
 
 PREVIEWS_WANTED = ("auto", "latent2rgb", "taesd")
-
-
-@dataclass(frozen=True)
-class Preview:
-    """A picture of unfinished work, as JPEG."""
-
-    image: bytes
-    metadata: Json
 
 
 class Audience(Protocol):
@@ -42,15 +37,21 @@ class Progress:
         self._set(node_id, "running", 0.0, 1.0)
 
     def step(self, node_id: str, value: int, most: int, draw: Draw | None) -> None:
-        """Clients that want metadata get the preview before the step, others after it."""
+        """A step of a sampler, with a preview if the prompt wants some."""
+        wants_preview = draw is not None and self.preview_method in PREVIEWS_WANTED
+        self.show(node_id, value, most, draw(value) if draw and wants_preview else None, "JPEG", quality=95)
+
+    def show(self, node_id: str, value: int, most: int, picture: Image.Image | None, form: str, **options: int) -> None:
+        """A step with a picture. Clients that want metadata get the picture before the step, others after it."""
         self._set(node_id, "running", value, most)
         data = {"value": value, "max": most, "prompt_id": self.prompt_id, "node": node_id}
         events: list[tuple[str, Json | Preview]] = [("progress", data)]
         preview_at = 0 if self.audience.wants_preview_metadata(self.client_id) else 1
-        if draw is not None and self.preview_method in PREVIEWS_WANTED:
+        if picture is not None:
             buffer = io.BytesIO()
-            draw(value).save(buffer, "JPEG", quality=95)
-            events.insert(preview_at, ("", Preview(buffer.getvalue(), self._place(node_id))))
+            picture.save(buffer, form, **options)
+            image_type = f"image/{form.lower()}"
+            events.insert(preview_at, ("", Preview(buffer.getvalue(), self._place(node_id), image_type)))
         for event, content in events:
             self.audience.send(event, content, self.client_id)
 

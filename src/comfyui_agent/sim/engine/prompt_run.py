@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import time
-import traceback
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from comfyui_agent.sim.engine.behaviours import run_node
+from comfyui_agent.sim.engine.behaviours import is_known, run_node
 from comfyui_agent.sim.engine.behaviours.images import file_fingerprint
 from comfyui_agent.sim.engine.card import OutOfMemoryError
 from comfyui_agent.sim.engine.definitions import NodeDefinition
 from comfyui_agent.sim.engine.graph import ExecutionOrder, cache_keys, is_link
 from comfyui_agent.sim.engine.pace import InterruptProcessingException
 from comfyui_agent.sim.engine.progress import Progress
+from comfyui_agent.sim.engine.tracebacks import execution_traceback
 from comfyui_agent.sim.engine.values import Model, NodeRun, Result
-from comfyui_agent.sim.prompt_queue import Json, QueueItem
+from comfyui_agent.wire.prompts import Json, QueueItem
 
 if TYPE_CHECKING:
     from comfyui_agent.sim.engine.simulated import SimulatedEngine
+
+log = logging.getLogger(__name__)
 
 OOM_TIP = (
     "This error means you ran out of memory on your GPU.\n\nTIPS: If the workflow worked before you might have "
@@ -31,7 +35,7 @@ class PromptRun:
         self.engine = engine
         self.prompt_id = item.prompt_id
         self.prompt = {node_id: dict(node) for node_id, node in item.prompt.items()}
-        self.roots = list(item.outputs)
+        self.roots = item.outputs
         extra_data = {**item.extra_data, **item.sensitive}
         self.metadata = {"prompt": self.prompt, **(extra_data.get("extra_pnginfo") or {})}
         self.client_id: str | None = extra_data.get("client_id")
@@ -52,8 +56,7 @@ class PromptRun:
         self._record("execution_start", {"prompt_id": self.prompt_id})
         self.keys = cache_keys(self.prompt, self._fingerprint)
         engine.cache.start_prompt(self.keys)
-        if not engine.dialect.cache_survives_other_prompts:  # a model lives as long as the output of its loader
-            engine.memory.keep_only({value.name for value in engine.cache.values() if isinstance(value, Model)})
+        engine.memory.keep_only({value.name for value in engine.cache.values() if isinstance(value, Model)})
         cached = [node_id for node_id in self.prompt if self._is_cached(node_id)]
         self._record("execution_cached", {"nodes": cached, "prompt_id": self.prompt_id})
         success = self._run_nodes()
@@ -67,7 +70,6 @@ class PromptRun:
         samplers = [each for each in self.prompt if self._definition(each).is_sampler and not self._is_cached(each)]
         self.engine.pace.start_prompt(len(samplers), self.progress.step)
         order = ExecutionOrder(self.prompt, self._is_cached, lambda node_id: self._definition(node_id).is_output)
-        self.engine.dice.shuffle(self.roots)
         for root in self.roots:
             order.add(root)
         while (node_id := order.pick()) is not None:
@@ -80,7 +82,8 @@ class PromptRun:
             except InterruptProcessingException:
                 self._record("execution_interrupted", self._place(node_id), broadcast=True)
                 return False
-            except Exception as error:  # noqa: BLE001 - a node may raise anything
+            except Exception as error:
+                log.debug("node %s failed", node_id, exc_info=error)
                 self._record("execution_error", self._error(node_id, error))
                 return False
             order.finish(node_id)
@@ -96,12 +99,13 @@ class PromptRun:
             self._send("executing", {"node": node_id, "display_node": node_id, "prompt_id": self.prompt_id})
         engine.pace.enter(node_id)
         key = self.keys[node_id]
-        run = NodeRun(definition, key, self.metadata, engine.folders, engine.memory, engine.pace, engine.dice)
+        show = partial(self.progress.show, node_id, form="PNG")
+        run = NodeRun(definition, key, self.metadata, engine.folders, engine.memory, engine.pace, engine.dice, show)
         self.inputs = self._inputs(node_id, definition)
         result = run_node(run, self.inputs)
         if result.shown:
             meta = {"node_id": node_id, "display_node": node_id, "parent_node": None, "real_node_id": node_id}
-            result = replace(result, shown=self._with_assets(result.shown), meta=meta)
+            result = replace(result, meta=meta)
             self.shown[node_id], self.meta[node_id] = result.shown, meta
             self._send_executed(node_id, result.shown)
         engine.cache.set(node_id, result)
@@ -122,7 +126,7 @@ class PromptRun:
         inputs: Json = {}
         for name, value in given.items():
             if is_link(value):
-                if name not in declared:  # passed on to the node, which fails on it
+                if name not in declared and is_known(definition.name):  # others may take whatever is linked
                     raise TypeError(f"{definition.name} got an unexpected keyword argument '{name}'")
                 source = self.engine.cache.get(value[0])
                 inputs[name] = source.values[int(value[1])] if source else None
@@ -138,24 +142,17 @@ class PromptRun:
 
     def _fingerprint(self, node_id: str) -> Any:
         node = self.prompt[node_id]
-        if node["class_type"] != "LoadImage":
+        if node["class_type"] not in ("LoadImage", "SaveImageWebsocket"):
             return False
         if "is_changed" not in node:
             try:
-                node["is_changed"] = [file_fingerprint(self.engine.folders, node["inputs"]["image"])]
+                is_file = node["class_type"] == "LoadImage"
+                current = file_fingerprint(self.engine.folders, node["inputs"]["image"]) if is_file else time.time()
+                node["is_changed"] = [current]
             except Exception:  # noqa: BLE001 - what cannot be fingerprinted always runs again
                 node["is_changed"] = float("nan")
                 return f"never the same: {self.prompt_id}"
         return node["is_changed"]
-
-    def _with_assets(self, shown: Json) -> Json:
-        """Newer servers give each listed file an id."""
-        if not self.engine.dialect.output_asset_ids:
-            return shown
-        return {
-            key: [{**item, "id": f"asset-{item['filename']}"} if isinstance(item, dict) else item for item in items]
-            for key, items in shown.items()
-        }
 
     def _place(self, node_id: str) -> Json:
         return {
@@ -167,12 +164,12 @@ class PromptRun:
 
     def _error(self, node_id: str, error: Exception) -> Json:
         tip = OOM_TIP if isinstance(error, OutOfMemoryError) else ""
-        kind = type(error)
+        kind, definition = type(error), self._definition(node_id)
         return {
             **self._place(node_id),
             "exception_message": f"{error}\n{tip}",
             "exception_type": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."),
-            "traceback": traceback.format_tb(error.__traceback__),
+            "traceback": execution_traceback(definition.name, definition.info.get("python_module", "nodes")),
             "current_inputs": {name: [_plain(value)] for name, value in self.inputs.items()},
             "current_outputs": list(self.prompt),
         }

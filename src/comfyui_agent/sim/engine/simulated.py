@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import shutil
 import sys
@@ -15,8 +16,13 @@ from comfyui_agent.sim.engine.pace import RenderPace
 from comfyui_agent.sim.engine.progress import Audience
 from comfyui_agent.sim.engine.prompt_run import PromptRun
 from comfyui_agent.sim.engine.validation import ValidationResult, Validator
-from comfyui_agent.sim.prompt_queue import Json, PromptQueue
-from comfyui_agent.sim.settings import Dialect, Folders, SimSettings
+from comfyui_agent.sim.prompt_queue import PromptQueue
+from comfyui_agent.sim.settings import Folders, SimSettings
+from comfyui_agent.wire.dialect import Dialect
+from comfyui_agent.wire.prompts import Json
+
+SINCE = {"comfy_package_versions": "0.22", "deploy_environment": "0.25"}
+"""The first versions with some keys of `/system_stats`."""
 
 
 class SimulatedEngine:
@@ -27,11 +33,12 @@ class SimulatedEngine:
         self.folders = folders
         self.audience = audience
         self.dice = random.Random(settings.seed)
+        self._salt = random.Random(settings.seed).random()
         self.card = Card(settings.card)
         self.pace = RenderPace(settings, self.dice, self.card)
         self.memory = VideoMemory(settings.vram_gb, settings.held_gb, self.card)
-        self.cache = OutputCache(roomy=self.dialect.cache_survives_other_prompts)
-        self.definitions = Definitions(model_folders(settings.models), folders, settings.object_info)
+        self.cache = OutputCache()
+        self.definitions = Definitions(model_folders(settings.models), folders, self.dialect, settings.object_info)
         self.prompts = PromptQueue(self._queue_changed)
         self.client_id: str | None = None
         self.node_id: str | None = None
@@ -70,7 +77,10 @@ class SimulatedEngine:
         self.audience.send("status", {"status": status}, None)
 
     def validate(self, prompt: Any, targets: Any) -> ValidationResult:
-        return Validator(self.definitions, self.folders, self.dialect, prompt).check(targets)
+        return Validator(self.definitions, self.folders, self.dialect, prompt, self._place_of_root).check(targets)
+
+    def _place_of_root(self, node_id: str) -> bytes:
+        return hashlib.sha256(f"{self._salt}{node_id}".encode("utf-8", "surrogatepass")).digest()
 
     def interrupt(self) -> None:
         self.pace.interrupted.set()
@@ -78,26 +88,23 @@ class SimulatedEngine:
     def object_info(self, node_class: str | None = None) -> Json:
         names = self.definitions.names if node_class is None else [node_class]
         found = {name: self.definitions.get(name) for name in names}
-        more = {"has_intermediate_output": False} if self.dialect.more_keys_in_definitions else {}
-        return {name: {**definition.info, **more} for name, definition in found.items() if definition is not None}
+        return {name: definition.info for name, definition in found.items() if definition is not None}
 
     def system_stats(self) -> Json:
         own = {"os": sys.platform, "comfyui_version": self.dialect.version, "python_version": sys.version}
-        devices = [self._device(index) for index in range(2 if self.dialect.all_devices_listed else 1)]
+        bundled = {key: value for key, value in BUNDLED["system"].items() if self.dialect.since(SINCE.get(key, "0"))}
         facts = {"loaded": self.memory.loaded, "loads": self.pace.loads, "load_seconds": self.pace.load_seconds}
         card = {"card": self.card.name, "card_processes": 1 + len(self.card.others())}
-        return {"system": {**BUNDLED["system"], **own}, "devices": devices, "e3_simulator": {**facts, **card}}
+        return {"system": {**bundled, **own}, "devices": [self._device()], "e3_simulator": {**facts, **card}}
 
-    def _device(self, index: int) -> Json:
-        """The first device renders. Newer versions list idle ones too."""
+    def _device(self) -> Json:
         total = self.memory.total
-        taken, free = (self.memory.taken, self.memory.free) if index == 0 else (0, total)
         return {
-            "name": f"cuda:{index} E3 simulated GPU",
+            "name": "cuda:0 E3 simulated GPU",
             "type": "cuda",
-            "index": index,
+            "index": 0,
             "vram_total": total,
-            "vram_free": free,
-            "torch_vram_total": min(total, taken),
+            "vram_free": self.memory.free,
+            "torch_vram_total": min(total, self.memory.taken),
             "torch_vram_free": 0,
         }

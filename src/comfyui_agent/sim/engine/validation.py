@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from comfyui_agent.sim.engine.definitions import Definitions, InputSpec
-from comfyui_agent.sim.prompt_queue import Json
-from comfyui_agent.sim.settings import Dialect, Folders
+from comfyui_agent.sim.engine.tracebacks import validation_traceback
+from comfyui_agent.sim.settings import Folders
+from comfyui_agent.wire.dialect import Dialect
+from comfyui_agent.wire.prompts import Json
 
 LONGEST_LIST_SHOWN = 20
 CONVERSIONS: dict[str, Callable[[Any], Any]] = {"INT": int, "FLOAT": float, "STRING": str, "BOOLEAN": bool}
@@ -40,6 +41,8 @@ class Validator:
     folders: Folders
     dialect: Dialect
     prompt: Any
+    order: Callable[[str], Any]
+    """The order of output nodes, as good as random and the same for all prompts of a server."""
     _findings: dict[str, _Finding] = field(default_factory=dict)
     _path: list[str] = field(default_factory=list)
 
@@ -54,7 +57,7 @@ class Validator:
                 roots.append(node_id)
         if not roots:
             return ValidationResult(_problem("prompt_no_outputs", "Prompt has no outputs", ""), [], {})
-        return self._check_roots(roots)
+        return self._check_roots(sorted(roots, key=self.order))
 
     def _check_roots(self, roots: list[str]) -> ValidationResult:
         good: list[str] = []
@@ -78,24 +81,28 @@ class Validator:
         return ValidationResult(error, [], node_errors)
 
     def _reject_node(self, node_id: str, node: Json) -> ValidationResult:
-        class_type, message = None, "Cannot execute because a node is missing the class_type property."
-        if "class_type" in node:
-            class_type = node["class_type"]
-            message = f"Cannot execute because node {class_type} does not exist."
-        kind, extra = "invalid_prompt", {}
-        if self.dialect.missing_node_type_error:
-            title = node.get("_meta", {}).get("title", class_type)
-            kind, extra = "missing_node_type", {"node_id": node_id, "class_type": class_type, "node_title": title}
+        details = f"Node ID '#{node_id}'"
+        if not self.dialect.missing_node_type_error:
+            message = "Cannot execute because a node is missing the class_type property."
             if "class_type" in node:
-                message = f"Node '{title}' not found. The custom node may not be installed."
-        return ValidationResult(_problem(kind, message, f"Node ID '#{node_id}'", **extra), [], {})
+                message = f"Cannot execute because node {node['class_type']} does not exist."
+            return ValidationResult(_problem("invalid_prompt", message, details), [], {})
+        class_type = node.get("class_type")
+        title = node.get("_meta", {}).get("title", class_type)
+        message = f"Node '{title}' not found. The custom node may not be installed."
+        if "class_type" not in node:
+            name = title or f"ID #{node_id}"
+            message = f"Node '{name}' has no class_type. The workflow may be corrupted or a custom node is missing."
+        extra = {"node_id": node_id, "class_type": class_type, "node_title": title}
+        return ValidationResult(_problem("missing_node_type", message, details, **extra), [], {})
 
     def _root(self, node_id: str) -> _Finding:
         try:
             return self._visit(node_id)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is part of the answer
             kind, message = "exception_during_validation", "Exception when validating node"
-            self._findings[node_id] = _Finding(False, [_problem(kind, message, str(error), **_exception(error))])
+            extra = _exception(error, "validate_prompt", "validate_inputs")
+            self._findings[node_id] = _Finding(False, [_problem(kind, message, str(error), **extra)])
             return self._findings[node_id]
 
     def _visit(self, node_id: str) -> _Finding:
@@ -115,7 +122,7 @@ class Validator:
                 if spec.name not in inputs:
                     errors.append(_missing(spec))
                 elif not isinstance(inputs[spec.name], list):
-                    errors.append(_literal(spec, inputs, ranged=spec.name not in checks_itself))
+                    errors.append(self._literal(spec, inputs, ranged=spec.name not in checks_itself))
                 elif error := self._link(spec, inputs[spec.name]):
                     errors.append(error)
                 else:
@@ -128,18 +135,36 @@ class Validator:
             self._path.pop()
         errors += [self._missing_file(definition.inputs[name], inputs[name]) for name in checks_itself & set(inputs)]
         found = [error for error in errors if error is not None]
-        return self._findings.setdefault(node_id, _Finding(upstream_valid and not found, found))
+        if node_id in self._findings:  # it is part of a cycle
+            found = [*self._findings[node_id].errors, *found]
+        self._findings[node_id] = _Finding(upstream_valid and not found, found)
+        return self._findings[node_id]
 
     def _cycle(self, node_id: str) -> _Finding:
-        """0.7 names no error; later versions name the nodes of the cycle."""
-        errors = []
-        if self.dialect.dependency_cycle_error:
-            cycle = [*self._path[self._path.index(node_id) :], node_id]
-            details = " -> ".join(cycle)
-            extra = {"node_id": node_id, "cycle_nodes": cycle}
-            errors = [_problem("dependency_cycle", "Dependency cycle detected", details, **extra)]
-        self._findings[node_id] = _Finding(False, errors)
+        """Older versions find nothing wrong but refuse; later ones blame each node of the cycle."""
+        if not self.dialect.dependency_cycle_error:
+            return _Finding(False, [])
+        nodes = self._path[self._path.index(node_id) :]
+        details = " -> ".join(f"{each} ({self.prompt[each]['class_type']})" for each in [*nodes, node_id])
+        for each in nodes:
+            extra = {"node_id": each, "cycle_nodes": nodes}
+            error = _problem("dependency_cycle", "Dependency cycle detected", details, **extra)
+            self._findings[each] = _Finding(False, [error])
         return self._findings[node_id]
+
+    def _literal(self, spec: InputSpec, inputs: Json, ranged: bool) -> Json | None:
+        value = inputs[spec.name]
+        if isinstance(value, dict) and "__value__" in value:
+            value = inputs[spec.name] = value["__value__"]
+        convert = CONVERSIONS.get(spec.type) if isinstance(spec.type, str) else None
+        if convert is not None:
+            try:
+                value = inputs[spec.name] = convert(value)
+            except Exception as error:  # noqa: BLE001 - whatever the conversion raises is part of the answer
+                message = f"Failed to convert an input value to a {spec.type} value"
+                extra = {"received_value": value, "exception_message": str(error)}
+                return _input_problem(spec, "invalid_input_type", message, f"{spec.name}, {value}, {error}", **extra)
+        return _out_of_range(spec, value, self.dialect) if ranged else None
 
     def _link(self, spec: InputSpec, link: list[Any]) -> Json | None:
         if len(link) != 2:
@@ -155,7 +180,8 @@ class Validator:
 
     def _fail_upstream(self, spec: InputSpec, link: list[Any], error: Exception) -> None:
         kind, message = "exception_during_inner_validation", "Exception when validating inner node"
-        extra = {"exception_message": str(error), **_exception(error), "linked_node": link}
+        exception = _exception(error, "validate_inputs", "validate_inputs")
+        extra = {"exception_message": str(error), **exception, "linked_node": link}
         self._findings[link[0]] = _Finding(False, [_input_problem(spec, kind, message, str(error), **extra)])
 
     def _missing_file(self, spec: InputSpec, value: Any) -> Json | None:
@@ -191,22 +217,7 @@ def _missing(spec: InputSpec) -> Json | None:
     return _problem("required_input_missing", "Required input is missing", short, input_name=spec.name)
 
 
-def _literal(spec: InputSpec, inputs: Json, ranged: bool) -> Json | None:
-    value = inputs[spec.name]
-    if isinstance(value, dict) and "__value__" in value:
-        value = inputs[spec.name] = value["__value__"]
-    convert = CONVERSIONS.get(spec.type) if isinstance(spec.type, str) else None
-    if convert is not None:
-        try:
-            value = inputs[spec.name] = convert(value)
-        except Exception as error:  # noqa: BLE001 - whatever the conversion raises is part of the answer
-            message = f"Failed to convert an input value to a {spec.type} value"
-            extra = {"received_value": value, "exception_message": str(error)}
-            return _input_problem(spec, "invalid_input_type", message, f"{spec.name}, {value}, {error}", **extra)
-    return _out_of_range(spec, value) if ranged else None
-
-
-def _out_of_range(spec: InputSpec, value: Any) -> Json | None:
+def _out_of_range(spec: InputSpec, value: Any, dialect: Dialect) -> Json | None:
     least, most, choices = spec.options.get("min"), spec.options.get("max"), spec.choices
     if least is not None and value < least:
         kind, message = "value_smaller_than_min", f"Value {value} smaller than min of {least}"
@@ -217,15 +228,16 @@ def _out_of_range(spec: InputSpec, value: Any) -> Json | None:
     if choices is None or value in choices:
         return None
     is_long = len(choices) > LONGEST_LIST_SHOWN
-    details = f"{spec.name}: '{value}' not in {f'(list of length {len(choices)})' if is_long else choices}"
+    given = repr(value) if dialect.wrong_choices_as_written else f"'{value}'"
+    details = f"{spec.name}: {given} not in {f'(list of length {len(choices)})' if is_long else choices}"
     problem = _input_problem(spec, "value_not_in_list", "Value not in list", details, received_value=value)
     if is_long:
         problem["extra_info"]["input_config"] = None
     return problem
 
 
-def _exception(error: Exception) -> Json:
-    return {"exception_type": type(error).__qualname__, "traceback": traceback.format_tb(error.__traceback__)}
+def _exception(error: Exception, *calls: str) -> Json:
+    return {"exception_type": type(error).__qualname__, "traceback": validation_traceback(*calls)}
 
 
 def _problem(kind: str, message: str, details: str, **extra_info: Any) -> Json:

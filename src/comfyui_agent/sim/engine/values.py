@@ -13,13 +13,17 @@ from comfyui_agent.pictures.painting import Recipe
 from comfyui_agent.sim.engine.card import VideoMemory
 from comfyui_agent.sim.engine.definitions import NodeDefinition
 from comfyui_agent.sim.engine.pace import RenderPace
-from comfyui_agent.sim.prompt_queue import Json
 from comfyui_agent.sim.settings import Folders
+from comfyui_agent.wire.prompts import Json
 
 
 @dataclass(frozen=True)
 class NodeRun:
-    """One run of one node. `key` identifies everything that its result depends on, `metadata` goes into its files."""
+    """One run of one node.
+
+    `key` identifies everything that its result depends on, `metadata` goes into its files. `show` sends a picture to
+    the client, with the number of the step and of all steps.
+    """
 
     definition: NodeDefinition
     key: str
@@ -28,6 +32,7 @@ class NodeRun:
     memory: VideoMemory
     pace: RenderPace
     dice: random.Random
+    show: Callable[[int, int, Image.Image], None]
 
 
 @dataclass(frozen=True)

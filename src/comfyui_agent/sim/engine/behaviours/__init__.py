@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from PIL import Image, ImageChops
+from PIL import Image
 
 from comfyui_agent.sim.engine.behaviours import generic, images, sampling, saving
 from comfyui_agent.sim.engine.values import Audio, Behaviour, Conditioning, Images, Masks, NodeRun, Result, Video
-from comfyui_agent.sim.prompt_queue import Json
+from comfyui_agent.wire.prompts import Json
 
 BEHAVIOURS: dict[str, Behaviour] = {
     "CheckpointLoaderSimple": sampling.load_model,
@@ -22,6 +23,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "SamplerCustomAdvanced": sampling.sample_custom,
     "LoadImage": images.load,
     "SaveImage": saving.save_image,
+    "SaveImageWebsocket": saving.send_image,
     "PreviewImage": saving.preview_image,
     "MaskPreview": saving.preview_mask,
     "PreviewAny": saving.preview_text,
@@ -47,7 +49,7 @@ VALUES: dict[str, Callable[[Json], Any]] = {
     "ImageBatch": images.batch,
     "ImageCrop": images.crop,
     "ImageToMask": images.channel_mask,
-    "ImageInvert": lambda inputs: inputs["image"].each(ImageChops.invert),
+    "ImageInvert": images.invert,
     "RepeatImageBatch": lambda inputs: Images(inputs["image"].frames * inputs["amount"]),
     "MaskToImage": lambda inputs: Images(inputs["mask"].frames).each(lambda frame: frame.convert("RGB")),
     "SolidMask": lambda given: Masks((Image.new("L", (given["width"], given["height"]), int(given["value"] * 255)),)),
@@ -62,8 +64,15 @@ VALUES: dict[str, Callable[[Json], Any]] = {
 """Nodes with one value, which follows from their inputs."""
 
 
+def is_known(name: str) -> bool:
+    """Whether a class has a behaviour of its own."""
+    return name in BEHAVIOURS or name in VALUES
+
+
 def run_node(run: NodeRun, inputs: Json) -> Result:
+    """Run a node. One that saves or shows passes on what it is given, as far as it has outputs."""
     name = run.definition.name
     if name in VALUES:
         return Result((VALUES[name](inputs),))
-    return BEHAVIOURS.get(name, generic.anything)(run, inputs)
+    result = BEHAVIOURS.get(name, generic.anything)(run, inputs)
+    return result if result.values else replace(result, values=generic.outputs(run, inputs))

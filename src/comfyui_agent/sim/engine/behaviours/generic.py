@@ -13,7 +13,7 @@ from comfyui_agent.pictures.painting import Recipe, paint
 from comfyui_agent.sim.engine import values
 from comfyui_agent.sim.engine.behaviours import saving
 from comfyui_agent.sim.engine.behaviours.sampling import decode
-from comfyui_agent.sim.prompt_queue import Json
+from comfyui_agent.wire.prompts import Json
 
 PREFIX = "filename_prefix"
 EDGE = 512
@@ -36,17 +36,19 @@ def sleep(run: values.NodeRun, inputs: Json) -> values.Result:
 def anything(run: values.NodeRun, inputs: Json) -> values.Result:
     """Do what the definition says: save the inputs, or make values of the declared types from them."""
     definition = run.definition
-    origin = hashlib.sha256(run.key.encode()).hexdigest()
-    if definition.is_output:
-        saved = None if definition.name in UNLISTED else _save(run, inputs)
-        return saved or values.Result(tuple(values.Opaque(str(kind), origin) for kind in definition.output))
+    saved = _save(run, inputs) if definition.is_output and definition.name not in UNLISTED else None
     if "steps" in inputs and "LATENT" in definition.output:
         run.pace.work(int(inputs["steps"]), None)
-    settings = values.Settings(definition.name, inputs)
-    outputs = (
-        settings if kind in SAMPLER_SETTINGS else _value(str(kind), inputs, origin) for kind in definition.output
+    return saved or values.Result()
+
+
+def outputs(run: values.NodeRun, inputs: Json) -> tuple[Any, ...]:
+    """A value of each type that the definition declares."""
+    origin = hashlib.sha256(run.key.encode()).hexdigest()
+    settings = values.Settings(run.definition.name, inputs)
+    return tuple(
+        settings if kind in SAMPLER_SETTINGS else _value(str(kind), inputs, origin) for kind in run.definition.output
     )
-    return values.Result(tuple(outputs))
 
 
 def _save(run: values.NodeRun, inputs: Json) -> values.Result | None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import math
+import struct
 
 from PIL import Image, ImageChops, ImageOps, ImageSequence
 
 from comfyui_agent.pictures.painting import Recipe, paint
 from comfyui_agent.sim.engine.values import Images, Masks, NodeRun, Result
-from comfyui_agent.sim.prompt_queue import Json
 from comfyui_agent.sim.settings import Folders
+from comfyui_agent.wire.places import split_kind
+from comfyui_agent.wire.prompts import Json
 
 EDGE = 512
 METHODS = {
@@ -23,7 +25,7 @@ METHODS = {
 
 
 def load(run: NodeRun, inputs: Json) -> Result:
-    name = run.folders.annotated(inputs["image"])[0]
+    name = split_kind(inputs["image"])[0]
     path = run.folders.locate(inputs["image"])
     if (path is None or not path.exists()) and inputs["image"] in (run.definition.inputs["image"].choices or []):
         stand_in = paint(Recipe(words=name), EDGE, EDGE)
@@ -79,6 +81,21 @@ def scale_to_total_pixels(inputs: Json) -> Images:
 def _resized(inputs: Json, width: int, height: int) -> Images:
     images: Images = inputs["image"]
     return images.each(lambda frame: frame.resize((width, height), METHODS[inputs["upscale_method"]]))
+
+
+def invert(inputs: Json) -> Images:
+    images: Images = inputs["image"]
+    return images.each(lambda frame: frame.point(INVERTED * 3))
+
+
+def _single(number: float) -> float:
+    """A number in single precision."""
+    rounded: float = struct.unpack("f", struct.pack("f", number))[0]
+    return rounded
+
+
+INVERTED = [int(_single(255 * _single(1 - _single(value / 255)))) for value in range(256)]
+"""Pixels are numbers from 0 to 1 until they are saved, which cuts off what is behind the point: many lose one here."""
 
 
 def batch(inputs: Json) -> Images:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from PIL import Image, ImageOps
 
 from comfyui_agent.pictures.painting import Recipe, paint
 from comfyui_agent.sim.engine.values import Conditioning, Images, Latent, Model, NodeRun, Result, Settings
-from comfyui_agent.sim.prompt_queue import Json
+from comfyui_agent.wire.prompts import Json
 
 LATENT_SCALE = 8
 PREVIEW_EDGE = 512
@@ -50,6 +50,7 @@ def encode(inputs: Json) -> Latent:
 
 
 def sample(run: NodeRun, inputs: Json) -> Result:
+    """A sampler whose last steps another one does has `start_at_step` and `end_at_step`."""
     recipe = Recipe(
         words=_words(inputs.get("positive")),
         avoid=_words(inputs.get("negative")),
@@ -58,7 +59,9 @@ def sample(run: NodeRun, inputs: Json) -> Result:
         guidance=inputs["cfg"],
         sampler=f"{inputs['sampler_name']}/{inputs['scheduler']}",
     )
-    return Result((_render(run, inputs["model"], recipe, inputs["latent_image"], inputs.get("denoise", 1.0)),))
+    steps = min(inputs["steps"], inputs.get("end_at_step", inputs["steps"])) - inputs.get("start_at_step", 0)
+    plan = Plan(recipe, steps, inputs["sampler_name"], inputs.get("denoise", 1.0))
+    return Result((_render(run, inputs["model"], plan, inputs["latent_image"]),))
 
 
 def sample_custom(run: NodeRun, inputs: Json) -> Result:
@@ -73,7 +76,8 @@ def sample_custom(run: NodeRun, inputs: Json) -> Result:
         guidance=float(guider.get("cfg", Recipe.guidance)),
         sampler=str(inputs["sampler"].get("sampler_name", inputs["sampler"].kind)),
     )
-    latent = _render(run, guider.get("model"), recipe, inputs["latent_image"], schedule.get("denoise", 1.0))
+    plan = Plan(recipe, recipe.steps, recipe.sampler, schedule.get("denoise", 1.0))
+    latent = _render(run, guider.get("model"), plan, inputs["latent_image"])
     return Result((latent, latent))
 
 
@@ -93,18 +97,34 @@ def decode(latent: Latent) -> Images:
     return Images(tuple(frames))
 
 
-def _render(run: NodeRun, model: Any, recipe: Recipe, latent: Latent, denoise: Any) -> Latent:
+@dataclass(frozen=True)
+class Plan:
+    """What a sampler does: so many steps, of which some samplers report fewer."""
+
+    recipe: Recipe
+    steps: int
+    sampler: str
+    denoise: float
+
+    @property
+    def reported(self) -> int:
+        return self.steps // 3 + 1 if self.sampler == "dpm_fast" else self.steps
+
+
+def _render(run: NodeRun, model: Any, plan: Plan, latent: Latent) -> Latent:
+    if plan.steps <= 0 or plan.denoise <= 0:
+        return latent
     style = model.style if isinstance(model, Model) else "unknown"
-    recipe = replace(recipe, style=style)
+    recipe = replace(plan.recipe, style=style)
     name = model.name if isinstance(model, Model) else style
     if name not in run.memory.loaded:
         run.pace.load_model(name)
     run.memory.reserve(name, latent.width * latent.height * latent.count)
     try:
-        run.pace.work(recipe.steps, lambda step: _preview(recipe, latent, step / recipe.steps))
+        run.pace.work(plan.steps, lambda step: _preview(recipe, latent, step / plan.steps), plan.reported)
     finally:
         run.memory.release()
-    strength = float(denoise) if latent.base is not None else 1.0
+    strength = float(plan.denoise) if latent.base is not None else 1.0
     return replace(latent, recipe=recipe, strength=strength)
 
 

@@ -15,13 +15,21 @@ from PIL.PngImagePlugin import PngInfo
 
 from comfyui_agent.sim.engine.media import write_flac, write_latent, write_mp4, write_webm
 from comfyui_agent.sim.engine.values import Audio, Images, Latent, NodeRun, Result, Video
-from comfyui_agent.sim.prompt_queue import Json
+from comfyui_agent.wire.prompts import Json
 
 DATE = {"year": "%Y", "month": "%m", "day": "%d", "hour": "%H", "minute": "%M", "second": "%S"}
 
 
 def save_image(run: NodeRun, inputs: Json) -> Result:
     return _save_pictures(run, inputs["images"], _place(run, inputs, inputs["images"]), compress_level=4)
+
+
+def send_image(run: NodeRun, inputs: Json) -> Result:
+    """Send each picture to the client. Nothing is kept."""
+    frames = inputs["images"].frames
+    for number, frame in enumerate(frames):
+        run.show(number, len(frames), frame)
+    return Result()
 
 
 def preview_image(run: NodeRun, inputs: Json) -> Result:
@@ -39,8 +47,8 @@ def preview_text(_: NodeRun, inputs: Json) -> Result:
     text = str(source)
     if source is not None and not isinstance(source, str | int | float):
         with contextlib.suppress(TypeError, ValueError):
-            text = json.dumps(source, indent=4)
-    return Result(shown={"text": [text]})
+            text = json.dumps(source, indent=4, ensure_ascii=False)
+    return Result((text,), shown={"text": [text]})
 
 
 def save_latent(run: NodeRun, inputs: Json) -> Result:
@@ -152,7 +160,6 @@ def save_place(root: Path, prefix: str, width: int = 0, height: int = 0, kind: s
         raise Exception(  # the class that clients of the real server see
             "**** ERROR: Saving image outside the output folder is not allowed."
             f"\n full_output_folder: {folder}\n         output_dir: {root}"
-            f"\n         commonpath: {os.path.commonpath((root, folder))}"
         )
     folder.mkdir(parents=True, exist_ok=True)
     highest = max((_counter(name, stem) for name in os.listdir(folder)), default=0)
@@ -171,5 +178,5 @@ def _temporary_place(run: NodeRun) -> SavePlace:
 def _counter(name: str, stem: str) -> int:
     if not name.startswith(f"{stem}_"):
         return 0
-    digits = name[len(stem) + 1 :].split("_")[0]
+    digits = name[len(stem) + 1 :].split(".")[0].split("_")[0]
     return int(digits) if digits.isdecimal() else 0

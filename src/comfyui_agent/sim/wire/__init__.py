@@ -1,1 +1,0 @@
-"""ComfyUI's HTTP routes and websocket."""

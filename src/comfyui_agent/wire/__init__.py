@@ -1,0 +1,1 @@
+"""ComfyUI's HTTP and websocket protocol from the server's side, in front of any `Backend`."""
