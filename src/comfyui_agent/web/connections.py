@@ -12,7 +12,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from comfyui_agent.web.listen_address import is_loopback
+from comfyui_agent.access.listen_address import is_loopback
 
 HEAD_SECONDS = 10.0
 SPARE_HEAD_SECONDS = 2.0

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
+from comfyui_agent.access.gate import Caller, Gate
+from comfyui_agent.access.limits import OpenJobQuota, RequestLimits, TimeShare, actor_for
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job, JobId
 from comfyui_agent.engine.live_runs import want_previews
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.usecases.forecasts import Forecasts
 from comfyui_agent.usecases.whereabouts import Whereabouts, find_whereabouts
-from comfyui_agent.web.access import Gate
 from comfyui_agent.web.event_feed import EventFeed
 from comfyui_agent.web.fleet_view import FleetView
-from comfyui_agent.web.limits import OpenJobQuota, RequestLimits, TimeShare
 from comfyui_agent.web.live_pages import LivePages
 from comfyui_agent.web.metrics import Metrics
 from comfyui_agent.web.outputs import Outputs
@@ -49,6 +50,9 @@ class Context:
         self.long_lists = TimeShare(LIST_SHARE)
         self.under_way: Counter[tuple[str, str]] = Counter()
         """How many requests with an Idempotency-Key are being answered, by key and scope."""
+
+    def actor(self, caller: Caller) -> Actor:
+        return actor_for(caller, self.workspace.settings, self.quota)
 
     async def job_named(self, name: str) -> Job | None:
         """A job by its id, else by its name. Digits are an id first: the page links to ids."""

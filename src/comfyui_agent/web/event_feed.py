@@ -9,14 +9,14 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
+from comfyui_agent.access.gate import EVERYONE
+from comfyui_agent.access.problem import short_of
 from comfyui_agent.clock import SYSTEM_CLOCK
 from comfyui_agent.domain.events import Event
 from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
-from comfyui_agent.web.access import EVERYONE
-from comfyui_agent.web.problems import short_of
 
 log = logging.getLogger(__name__)
 

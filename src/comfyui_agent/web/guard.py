@@ -10,13 +10,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from comfyui_agent.access.gate import Gate, check_role
+from comfyui_agent.access.limits import RequestLimits, TimeShare, Turns
+from comfyui_agent.access.origins import check_direct, check_origin
+from comfyui_agent.access.problem import ended_early, short_of
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.pools import REQUESTS
-from comfyui_agent.web.access import Gate, check_role
 from comfyui_agent.web.connections import SHORTAGE
-from comfyui_agent.web.limits import RequestLimits, TimeShare, Turns
-from comfyui_agent.web.problems import Problem, ended_early, problem_of, short_of, shown
-from comfyui_agent.web.proxies import check_direct
+from comfyui_agent.web.problems import problem_of, shown
 from comfyui_agent.web.request_body import RequestBody, check_json
 
 LARGEST_BODY = 4 * 1024 * 1024
@@ -28,7 +29,6 @@ LARGE_PATIENCE = 5.0
 PARSING_SHARE = 8
 """At most one part in this many of the time is spent parsing large bodies."""
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-SAME = frozenset({"same-origin", "none"})
 FORMS = ("/login", "/logout")
 """Plain forms, which work without scripts. All other bodies are JSON."""
 PROBES = ("/healthz", "/readyz")
@@ -127,16 +127,6 @@ class Guard:
             except asyncio.TimeoutError:
                 raise short_of(f"too many large requests: this one had no turn for {LARGE_PATIENCE:.0f} s") from None
             yield
-
-
-def check_origin(headers: Headers) -> None:
-    """403 for a change that a page of another site asks for. Programs that are no browsers send no Origin."""
-    origin = headers.get("origin")
-    site = headers.get("sec-fetch-site")
-    authority = None if origin is None else origin.partition("://")[2].lower()
-    is_ours = origin is None or (authority and authority == headers.get("host", "").lower())
-    if not is_ours or (site is not None and site not in SAME):
-        raise Problem(403, "a page of another site asked for this change", "Do it in E3's own page, or by the API.")
 
 
 class _Sender:

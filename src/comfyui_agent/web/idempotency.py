@@ -13,14 +13,15 @@ from fastapi import Header
 from fastapi.responses import Response
 from pydantic import BaseModel
 
+from comfyui_agent.access.gate import Caller
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.pools import RENDERING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.idempotency import Begun, Busy, Different, Repeated, TakenOver
 from comfyui_agent.store.liveness import bury_dead
 from comfyui_agent.usecases.errors import UseCaseError
-from comfyui_agent.web.access import Caller
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.problems import JsonAnswer, Problem
+from comfyui_agent.web.problems import JsonAnswer
 
 REPLAYED = "Idempotency-Replayed"
 CREATED = 201

@@ -10,14 +10,14 @@ import time
 from collections.abc import AsyncGenerator, Hashable
 from dataclasses import dataclass, field
 
+from comfyui_agent.access.gate import EVERYONE
+from comfyui_agent.access.problem import short_of
 from comfyui_agent.clock import SYSTEM_CLOCK
 from comfyui_agent.pools import RENDERING
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
-from comfyui_agent.web.access import EVERYONE
 from comfyui_agent.web.fleet_view import FleetView
 from comfyui_agent.web.html import render_fragment, with_sentence
-from comfyui_agent.web.problems import short_of
 from comfyui_agent.web.screens import Build, Fragment, NoScreen, View
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,10 @@ from fastapi.responses import HTMLResponse, Response
 from pydantic import BeforeValidator
 
 from comfyui_agent import __version__
+from comfyui_agent.access.problem import TITLES
 from comfyui_agent.web.api.models import ProblemShown
 from comfyui_agent.web.html import environment
-from comfyui_agent.web.problems import MEDIA_TYPE, TITLES, JsonAnswer
+from comfyui_agent.web.problems import MEDIA_TYPE, JsonAnswer
 
 DESCRIPTION = """Everything that the command line can do with the queue, over HTTP.
 

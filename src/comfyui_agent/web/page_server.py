@@ -13,6 +13,7 @@ from typing import Any, cast
 import uvicorn
 from fastapi import FastAPI
 
+from comfyui_agent.access.listen_address import BACKLOG, Listening, is_loopback
 from comfyui_agent.clock import SYSTEM_CLOCK
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
@@ -26,7 +27,6 @@ from comfyui_agent.web.api import batches, books, event_routes, job_results, job
 from comfyui_agent.web.connections import HEAD_SECONDS, Connection, ConnectionLimits, raise_limit
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.guard import Guard
-from comfyui_agent.web.listen_address import BACKLOG, Listening, is_loopback
 from comfyui_agent.web.problems import JsonAnswer, add_handlers
 
 log = logging.getLogger(__name__)
@@ -93,19 +93,18 @@ async def serving(store: Store, workspace: Workspace, listening: Listening) -> A
     lock = AgentLock(workspace.locks, is_page=True)
     async with registered(store, lock):
         context = Context(store, workspace, lock, serves_loopback=is_loopback(listening.host))
-        async with _background(context), _answering(context, listening):
+        async with context.gate.auditing(), _background(context), _answering(context, listening):
             yield context
 
 
 @contextlib.asynccontextmanager
 async def _background(context: Context) -> AsyncIterator[None]:
-    """Run what goes on beside the answers: events, rendering, servers, the index of names, the audit trail."""
+    """Run what goes on beside the answers: events, rendering, servers, the index of names."""
     await context.event_feed.begin()
     loops = (
         context.event_feed.follow(),
         context.live_pages.keep_rendering(),
         context.fleet.keep_fresh(),
-        context.gate.wrong_tokens.keep_auditing(),
         _keep_indexing(context),
         _keep_beating(context),
     )
@@ -116,8 +115,6 @@ async def _background(context: Context) -> AsyncIterator[None]:
         await end_tasks(tasks)
         await context.fleet.close()
         await context.submissions.background.stop()
-        await context.gate.close()
-        await context.gate.wrong_tokens.audit()
 
 
 async def _keep_indexing(context: Context) -> None:

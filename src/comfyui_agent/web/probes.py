@@ -9,13 +9,14 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 
+from comfyui_agent.access.gate import Gate
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
-from comfyui_agent.web.access import Gate, scraper
+from comfyui_agent.web.access import scraper
 from comfyui_agent.web.api.parameters import Here
 from comfyui_agent.web.metrics import CONTENT_TYPE
-from comfyui_agent.web.problems import Problem
 
 PATIENCE = 1.5
 """Seconds. A probe that takes longer than two counts as failed."""

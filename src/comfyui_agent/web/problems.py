@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from comfyui_agent.access.problem import MOST_ERRORS, Problem
 from comfyui_agent.domain.texts import is_whole
 from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, StoreClosed, StoreError
 from comfyui_agent.store.job_orders import BadCursor
@@ -26,30 +27,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
-LONGEST = 2_000
-MOST_ERRORS = 50
-LONGEST_KEY = 200
-TITLES = {
-    400: "The request cannot be read",
-    401: "A token is needed",
-    403: "Not allowed",
-    404: "Not found",
-    405: "Not possible here",
-    408: "The request took too long",
-    409: "It cannot be done as things are",
-    413: "The request is too large",
-    415: "The request is not JSON",
-    416: "There is no such part",
-    422: "The request does not say what is needed",
-    429: "Too many requests, jobs or failed logins",
-    500: "E3 itself failed",
-    503: "Not possible at the moment",
-}
-REMEDIES = {
-    404: "See /docs for what there is.",
-    405: "See /docs for what there is.",
-    500: "The log of e3 says more. Try again; report it if it stays.",
-}
 
 AGAIN = "Change what is named here, and send it again."
 
@@ -78,40 +55,6 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int)) else str(value)
 
 
-@dataclass(eq=False)
-class Problem(Exception):
-    """An error that is answered with what happened and what to do about it."""
-
-    status: int
-    detail: str
-    remedy: str = ""
-    _: KW_ONLY
-    errors: Sequence[tuple[str, str]] = ()
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        super().__init__(self.detail)
-        self.remedy = self.remedy or REMEDIES.get(self.status, "")
-
-    @property
-    def title(self) -> str:
-        return TITLES.get(self.status, "It did not work")
-
-    def as_json(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {
-            "type": "about:blank",
-            "title": self.title,
-            "status": self.status,
-            "detail": self.detail[:LONGEST],
-            "remedy": self.remedy,
-        }
-        if self.errors:
-            facts["errors"] = [
-                {"key": key[:LONGEST_KEY], "message": message[:LONGEST]} for key, message in self.errors[:MOST_ERRORS]
-            ]
-        return facts
-
-
 def not_found(what: str, name: str, where: str) -> Problem:
     """404 with the address of the list to look in."""
     return Problem(404, f"there is no {what} {name[:200]!r}", f"See {where}.")
@@ -123,21 +66,6 @@ def from_use_case(error: UseCaseError) -> Problem:
     again = "Queue it with e3 sweep, or in parts." if isinstance(error, TooLarge) else AGAIN
     found = [(each.key, each.message) for each in error.found] if isinstance(error, Invalid) else []
     return Problem(status, error.message, error.remedy or again, errors=found)
-
-
-def ended_early() -> Problem:
-    """400 for a client that disconnected before it was answered."""
-    return Problem(400, "the request ended early", "Send it again.")
-
-
-def too_many(detail: str, remedy: str, seconds: int) -> Problem:
-    """429 with Retry-After."""
-    return Problem(429, detail, remedy, headers={"Retry-After": str(seconds)})
-
-
-def short_of(detail: str, remedy: str = "", *, seconds: int = 5) -> Problem:
-    """503 for something that is short at the moment, with Retry-After."""
-    return Problem(503, detail, remedy or f"Try again in {seconds} s.", headers={"Retry-After": str(seconds)})
 
 
 def add_handlers(app: FastAPI) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive
 
+from comfyui_agent.access.problem import Problem, ended_early
 from comfyui_agent.domain.texts import is_whole, reject_constant
-from comfyui_agent.web.problems import Problem, ended_early
 
 BODY_SECONDS = 30.0
 SILENT_SECONDS = 5.0

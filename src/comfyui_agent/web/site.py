@@ -11,16 +11,18 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import compile_path
 
+from comfyui_agent.access.gate import Caller, check_role, cookie_of, while_admitted
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.tokens import ALL, SESSION_SECONDS, Role
 from comfyui_agent.pools import RENDERING
-from comfyui_agent.web.access import Caller, caller, check_role, cookie_of, while_admitted
-from comfyui_agent.web.api.parameters import Here, User, actor_for
+from comfyui_agent.web.access import caller
+from comfyui_agent.web.api.parameters import Here, User
 from comfyui_agent.web.api.responses import FileAnswer
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.html import ASSETS, environment, render_page
 from comfyui_agent.web.pages import admin, batch, batches, book, job, new, overview, queue, reports, servers
-from comfyui_agent.web.problems import Problem, in_bytes, wants_page
+from comfyui_agent.web.problems import in_bytes, wants_page
 from comfyui_agent.web.screens import Build, NoScreen, View
 
 router = APIRouter(include_in_schema=False)
@@ -136,7 +138,7 @@ async def login(request: Request, context: Here) -> Response:
     except Problem as problem:
         message = f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}"
         return HTMLResponse(_login(target, message), problem.status, headers=problem.headers)
-    await actor_for(context, who).audit(context.store, EventName.AUDIT_LOGIN)
+    await context.actor(who).audit(context.store, EventName.AUDIT_LOGIN)
     response = RedirectResponse(target, 303)
     is_secure = context.gate.proxies.is_https(request) or request.headers.get("origin", "").lower().startswith("https:")
     response.set_cookie(cookie_of(request, is_secure=is_secure), secret, SESSION_SECONDS, secure=is_secure, **COOKIE)
@@ -149,7 +151,7 @@ async def logout(request: Request, context: Here) -> Response:
         who = await context.gate.admit(request)
         context.limits.count("changes", who)
         if who.session:
-            await actor_for(context, who).audit(context.store, EventName.AUDIT_LOGOUT)
+            await context.actor(who).audit(context.store, EventName.AUDIT_LOGOUT)
     await context.gate.log_out(request)
     response = RedirectResponse("/login", 303)
     for is_secure in (False, True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.config.validation import Complaints
@@ -19,7 +20,6 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.intake import Intake
 from comfyui_agent.web.api.models import WorkflowShown
-from comfyui_agent.web.problems import Problem
 
 MOST_BYTES = 128 * 1024**2
 

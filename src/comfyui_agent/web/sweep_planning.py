@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from fastapi import Request
 
+from comfyui_agent.access.gate import EVERYONE
+from comfyui_agent.access.limits import Turns
+from comfyui_agent.access.problem import Problem, ended_early, short_of
 from comfyui_agent.pools import Pool
 from comfyui_agent.usecases.sweeps import CheckCancelled
-from comfyui_agent.web.access import EVERYONE
-from comfyui_agent.web.limits import Turns
-from comfyui_agent.web.problems import Problem, ended_early, short_of
 
 T = TypeVar("T")
 

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from comfyui_agent.access.limits import Turns
 from comfyui_agent.files.local_cache import prune
 from comfyui_agent.pictures.thumbnails import NoThumbnail, make_thumbnail
 from comfyui_agent.pools import FILES, THUMBNAILS
-from comfyui_agent.web.limits import Turns
 
 log = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import FileResponse, Response
 from pydantic import Field, StrictBool
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.batches.axes import Bounds
 from comfyui_agent.batches.grids import GridOptions
 from comfyui_agent.batches.members import settings_of
@@ -39,7 +40,7 @@ from comfyui_agent.web.api.responses import MOST_BYTES, FileAnswer, fields_of, l
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
 from comfyui_agent.web.openapi import AsInteger, file_answers, problems
-from comfyui_agent.web.problems import JsonAnswer, Problem
+from comfyui_agent.web.problems import JsonAnswer
 from comfyui_agent.web.submissions import check_bytes
 from comfyui_agent.web.sweep_planning import CallersPlanner
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import Response
 from pydantic import Field
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.batches.books import BookFile
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
 from comfyui_agent.domain.texts import parsed
@@ -22,7 +23,7 @@ from comfyui_agent.web.api.responses import MOST_BYTES, maker_of, shown_batch
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
 from comfyui_agent.web.openapi import AsInteger, problems
-from comfyui_agent.web.problems import JsonAnswer, Problem
+from comfyui_agent.web.problems import JsonAnswer
 from comfyui_agent.web.submissions import check_bytes
 
 MOST_PAGES_NAMED = 10_000

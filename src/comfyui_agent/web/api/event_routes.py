@@ -8,9 +8,9 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from comfyui_agent import __version__
+from comfyui_agent.access.gate import while_admitted
 from comfyui_agent.domain.tokens import Role, seconds_in
 from comfyui_agent.store import operations as ops
-from comfyui_agent.web.access import while_admitted
 from comfyui_agent.web.api.models import AuditPage, AuditRow, CountsShown, Me, StatusShown
 from comfyui_agent.web.api.parameters import PREFIX, Admin, Here, Limit, User
 from comfyui_agent.web.api.responses import fields_of

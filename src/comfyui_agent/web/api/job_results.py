@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import FileResponse, Response
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.engine.live_runs import read_preview
 from comfyui_agent.pools import FILES
@@ -14,7 +15,6 @@ from comfyui_agent.web.api.parameters import PREFIX, Here, NamedJob, User
 from comfyui_agent.web.api.responses import FileAnswer
 from comfyui_agent.web.openapi import file_answer, file_answers, problems
 from comfyui_agent.web.outputs import ATTACHMENT, NotShown, ResultFile, media_type_of, version_of
-from comfyui_agent.web.problems import Problem
 
 FOR_EVER = "private, max-age=31536000, immutable"
 NOT_LONG = "private, max-age=10"

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import ConfigDict, Field, model_validator
 
+from comfyui_agent.access.problem import Problem, ended_early
 from comfyui_agent.config.settings import Priority
 from comfyui_agent.domain.batches import mint_batch_id
 from comfyui_agent.domain.failures import FailureClass
@@ -29,7 +30,7 @@ from comfyui_agent.web.api.responses import MOST_BYTES, fields_of, listed, maker
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
 from comfyui_agent.web.openapi import AsInteger, problems
-from comfyui_agent.web.problems import JsonAnswer, Problem, ended_early
+from comfyui_agent.web.problems import JsonAnswer
 
 MOST_NAMES = 10_000
 MOST_AT_ONCE = 100_000

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict
 
+from comfyui_agent.access.gate import Caller
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.batches.name_lookup import NoBatch, SeveralBatches, find_batch
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.tokens import Role
 from comfyui_agent.usecases.actor import Actor
-from comfyui_agent.web.access import Caller, admin, caller
+from comfyui_agent.web.access import admin, caller
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.problems import Problem, not_found
+from comfyui_agent.web.problems import not_found
 
 PREFIX = "/api/v1"
 
@@ -36,25 +36,12 @@ User = Annotated[Caller, Depends(caller)]
 Admin = Annotated[Caller, Depends(admin)]
 
 
-def actor_for(context: Context, caller: Caller) -> Actor:
-    """The caller as use cases know them: their rights, quota and lowest priority come from their token."""
-    floor = context.workspace.settings.user_priority_floor
-    return Actor(
-        name=caller.actor,
-        address=caller.address or None,
-        token_id=caller.token.id if caller.token is not None else None,
-        rights=caller.rights,
-        lowest_priority=None if caller.role is Role.ADMIN else floor,
-        room=partial(context.quota.room, caller),
-    )
-
-
 async def actor_of(context: Here, caller: User) -> Actor:
-    return actor_for(context, caller)
+    return context.actor(caller)
 
 
 async def admin_actor_of(context: Here, caller: Admin) -> Actor:
-    return actor_for(context, caller)
+    return context.actor(caller)
 
 
 async def job_of(

@@ -8,12 +8,12 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path
 from fastapi.responses import FileResponse, Response
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.pools import FILES
 from comfyui_agent.web.api.models import ReportList, ReportShown
 from comfyui_agent.web.api.parameters import PREFIX, Here, User
 from comfyui_agent.web.api.responses import FileAnswer, fields_of
 from comfyui_agent.web.openapi import file_answers, problems
-from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.reports import NoReport, find_reports, report_file
 
 router = APIRouter(prefix=f"{PREFIX}/reports", tags=["reports"])

@@ -9,13 +9,13 @@ from pydantic import BaseModel
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.problems import Problem
 
 MOST_BYTES = 2 * 1024 * 1024
 """A page of a list ends before its texts take more."""

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.comfy.address import NoServer, find_server
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.usecases import servers as usecases
@@ -15,7 +16,6 @@ from comfyui_agent.web.api.parameters import PREFIX, ByAdmin, Here, User
 from comfyui_agent.web.api.responses import fields_of
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.openapi import problems
-from comfyui_agent.web.problems import Problem
 
 router = APIRouter(prefix=f"{PREFIX}/servers", tags=["servers"])
 ServerName = Annotated[

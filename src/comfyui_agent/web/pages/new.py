@@ -6,13 +6,13 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.config.workflows import Workflow, names_of, open_places
 from comfyui_agent.domain.binding import TOKEN, Place, Unbindable, bind
 from comfyui_agent.domain.kinds import job_type_of
 from comfyui_agent.domain.needs import missing_for, needs_of_template
 from comfyui_agent.domain.prompts import NoSuchPlace
 from comfyui_agent.domain.values import draw_seeds
-from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.screens import NoScreen, Screen, View
 
 SENTENCES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
@@ -12,7 +13,6 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.records import Counts
 from comfyui_agent.web.pages.cells import jobs_here, live_by_job, looks, lowest_priority
-from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 
 AT_ONCE = 50

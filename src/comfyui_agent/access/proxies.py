@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 
-from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
+from comfyui_agent.access.listen_address import is_loopback
+from comfyui_agent.access.origins import host_of
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.config.settings import Ui
-from comfyui_agent.web.listen_address import is_loopback
-from comfyui_agent.web.problems import Problem
 
-FORWARDING = frozenset({"forwarded", "via", "x-real-ip"})
-FORWARDING_PREFIX = "x-forwarded-"
 LONGEST_USER = 100
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -72,32 +70,6 @@ class Proxies:
     def trusts(self, text: str) -> bool:
         address = _address(text)
         return address is not None and any(address in network for network in self._networks)
-
-
-def check_direct(headers: Headers) -> None:
-    """While no token is needed, refuse foreign host names and requests that came through a proxy."""
-    name = host_of(headers.get("host", ""))
-    if not is_loopback(name):
-        raise Problem(
-            403,
-            f"this page answers at its own address only, not at {name[:100]!r}",
-            "Open it at http://127.0.0.1 and its port, or make a token with e3 token create.",
-        )
-    found = next((key for key in headers if key in FORWARDING or key.startswith(FORWARDING_PREFIX)), "")
-    if found:
-        raise Problem(
-            403,
-            f"this request came by a proxy (it has the header {found[:60]}), and without tokens everybody behind it "
-            "would be an admin",
-            "Make a token with e3 token create; or, where the proxy asks people for a login, set ui.trusted_proxies "
-            "and ui.proxy_user_header.",
-        )
-
-
-def host_of(authority: str) -> str:
-    if authority.startswith("["):
-        return authority.partition("]")[0] + "]"
-    return authority.partition(":")[0]
 
 
 def _peer(request: HTTPConnection) -> str:

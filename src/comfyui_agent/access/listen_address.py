@@ -1,4 +1,4 @@
-"""The address where the page listens. This module is light, so that a taken port is reported at once."""
+"""The address where page or gateway listen. This module is light, so that a taken port is reported at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_UNSENT = 128 * 1024
 
 
 class NotServed(Exception):
-    """The page cannot be served. The message says why and what to do."""
+    """Nothing can be served there. The message says why and what to do."""
 
 
 class PortTaken(NotServed):
@@ -89,18 +89,20 @@ def tls_of(workspace: Workspace) -> ssl.SSLContext | None:
     return context
 
 
-async def listen(store: Store, host: str, port: int, tls: ssl.SSLContext | None = None) -> Listening:
-    """Listen at an address; port 0 takes a free one. Raises NotServed."""
+async def listen(
+    store: Store, host: str, port: int, tls: ssl.SSLContext | None = None, *, section: str = "ui"
+) -> Listening:
+    """Listen at the address of a section of the settings; port 0 takes a free one. Raises NotServed."""
     if not is_loopback(host) and all(token.revoked_at for token in await store.run(ops.list_tokens)):
         raise NotAllowed(
-            f"ui.host {host} can be reached from other machines, and there are no tokens: make one with e3 token "
-            "create --role admin, or leave ui.host at 127.0.0.1"
+            f"{section}.host {host} can be reached from other machines, and there are no tokens: make one with e3 "
+            f"token create --role admin, or leave {section}.host at 127.0.0.1"
         )
     try:
         family, kind, protocol, _, address = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)[0]
         made = sockets.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
-        raise NotServed(f"ui.host {host} is no address of this machine: {error}") from None
+        raise NotServed(f"{section}.host {host} is no address of this machine: {error}") from None
     try:
         made.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
         if hasattr(sockets, "TCP_NOTSENT_LOWAT"):
@@ -111,6 +113,6 @@ async def listen(store: Store, host: str, port: int, tls: ssl.SSLContext | None 
     except OSError as error:
         made.close()
         if error.errno == errno.EADDRINUSE:
-            raise PortTaken(f"port {port} of {host} is taken: set ui.port to another") from None
-        raise NotServed(f"the page cannot be served at {host}:{port}: {error.strerror}") from None
+            raise PortTaken(f"port {port} of {host} is taken: set {section}.port to another") from None
+        raise NotServed(f"nothing can be served at {host}:{port}: {error.strerror}") from None
     return Listening(host, made, tls)

@@ -8,20 +8,21 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
+from comfyui_agent.access.problem import too_many
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store import operations as ops
 from comfyui_agent.usecases.actor import Actor
-from comfyui_agent.web.problems import too_many
 
 if TYPE_CHECKING:
-    from comfyui_agent.config.settings import Ui
+    from comfyui_agent.access.gate import Caller
+    from comfyui_agent.config.settings import Settings, Ui
     from comfyui_agent.store.store import Store
-    from comfyui_agent.web.access import Caller
 
 MOST_CALLERS = 10_000
 OPEN_FACTOR = 10
@@ -143,6 +144,18 @@ class OpenJobQuota:
             self._reserved[token_id] -= count
             if not self._reserved[token_id]:
                 del self._reserved[token_id]
+
+
+def actor_for(caller: Caller, settings: Settings, quota: OpenJobQuota) -> Actor:
+    """The caller as use cases know them: their rights, quota and lowest priority come from their token."""
+    return Actor(
+        name=caller.actor,
+        address=caller.address or None,
+        token_id=caller.token_id,
+        rights=caller.rights,
+        lowest_priority=None if caller.role is Role.ADMIN else settings.user_priority_floor,
+        room=partial(quota.room, caller),
+    )
 
 
 class Turns:
