@@ -27,7 +27,7 @@ KEYS = (
     "templates:hash needs:key tokens:id sessions:hash batches:place jobs:id attempts:id files:path grid_files:path "
     "events:id rejections:path server_states:server stuck_prompts:prompt_id batch_endings:batch_id "
     "ending_members:job_id idempotent_requests:key,scope endings:at,status timings:needs,server "
-    "server_sets:server"
+    "server_sets:server posted_prompts:job_id posted_files:path posted_counters:prefix uploads:path"
 )
 TABLES = {table: tuple(key.split(",")) for table, _, key in (each.partition(":") for each in KEYS.split())}
 """Tables and their keys, in the order in which they are copied. `agents` are of the old place; the search index is made

@@ -49,10 +49,9 @@ def keep_workflows(session: Session, jobs: Iterable[NewJob | Pick]) -> None:
             templates[job.template.hash] = job.template.text
             found = needs_of_template(job.template, job.inputs)
             needs[found.key] = found
-    for key, text in templates.items():
-        session.send("keep_template", hash=key, graph=text)
-    for each in needs.values():
-        session.send("keep_needs", **each.as_row())
+    if templates:
+        listed = [{"hash": key, "graph": text} for key, text in templates.items()]
+        session.send("keep_workflows", templates=listed, needs=[each.as_row() for each in needs.values()])
 
 
 @command

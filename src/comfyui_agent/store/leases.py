@@ -103,8 +103,7 @@ def lease_jobs(
     its server. A server that people took out of work gets nothing. Members of a serial batch wait for their turn. A job
     whose server was lost is taken from it.
     """
-    session.send("end_backoffs", longest=longest_backoff)
-    lock = session.ask("take_lock", name=f"server {window.server}")  # the window of a server is one for all agents
+    lock = session.ask("begin_lease", longest=longest_backoff, lock=f"server {window.server}")
     loads = session.ask("load_of_server", server=window.server, batch_id=window.batch_id)
     front = front if front is not None and window.batch_id is None else QueueFront()
     leasing = _Leasing(session, worker, window, route or ById(), seconds, front)
@@ -143,7 +142,7 @@ class _Leasing:
             self._next = self._ask_heads(BEFORE_ALL)
 
     def lease(self, ids: Sequence[PromptId]) -> list[Leased]:
-        taken: list[Callable[[], Leased]] = []
+        taken: list[Callable[[], Leased | None]] = []
         queue = Queue(self.session, self.window.server)
         after: Any = BEFORE_ALL
         while True:
@@ -167,11 +166,13 @@ class _Leasing:
                 self.session.send("note_overtaken", id=choice.oldest)
             if isinstance(choice, Decline):
                 break
-            first = min(head.job_id for head in waiting if head.needs == choice.needs)
-            if not self._take_chosen(priority, first, choice, ids, taken) or len(taken) == len(ids):
+            first = min((row for row in rows if row["needs"] == choice.needs), key=lambda row: row["id"])
+            if len(ids) == 1 and self._is_plain(first, choice) and (leased := self._take(first, ids[0])()):
+                return [leased]
+            if not self._take_chosen(priority, first["id"], choice, ids, taken) or len(taken) == len(ids):
                 break
             self._next = self._ask_heads(after)
-        return [leased() for leased in taken]
+        return [leased for each in taken if (leased := each())]
 
     def _ask_heads(self, after: Any) -> Callable[[], list[Row]]:
         """The next priority's first waiting job of each needs."""
@@ -182,8 +183,18 @@ class _Leasing:
         self.session.rows("lock_batch", id=batch_id)  # of two agents, the later one sees what the other has taken
         return self.session.one("turn_is_taken", batch_id=batch_id, server=self.window.server) is not None
 
+    def _is_plain(self, row: Row, choice: Choice) -> bool:
+        """Whether taking a job is all there is to do. Then it need not be locked before."""
+        is_same_set = self.loaded == choice.model_set and choice.oldest is None
+        return is_same_set and not (row["strikes"] or row["is_serial"] or row["is_lost"])
+
     def _take_chosen(
-        self, priority: Any, first: int, choice: Choice, ids: Sequence[PromptId], taken: list[Callable[[], Leased]]
+        self,
+        priority: Any,
+        first: int,
+        choice: Choice,
+        ids: Sequence[PromptId],
+        taken: list[Callable[[], Leased | None]],
     ) -> bool:
         """Take what was chosen, as far as it is one after another. Returns whether there may be more."""
         session, server, before = self.session, self.window.server, len(taken)
@@ -203,20 +214,16 @@ class _Leasing:
                 self.loaded = choice.model_set
             if choice.oldest is not None:
                 session.send("count_overtake", server=server, is_stay=not is_load)
-            taken.append(_take(session, row["id"], self.worker, server, ids[len(taken)], self.seconds, is_load))
+            taken.append(self._take(row, ids[len(taken)], is_load=is_load))
             if row["strikes"]:
                 return False
         return len(taken) > before
 
-
-def _take(
-    session: Session, job_id: int, worker: str, server: str, prompt_id: PromptId, seconds: float, is_load: bool
-) -> Callable[[], Leased]:
-    run = {"server": server, "prompt_id": prompt_id, "worker": worker}
-    jobs = session.ask("take_job", id=job_id, seconds=seconds, **run)
-    attempts = session.ask("open_attempt", job_id=job_id, is_load=is_load, **run)
-    session.send("note_started", job_id=job_id)
-    return lambda: leased_from(jobs()[0], attempts()[0]["id"])
+    def _take(self, row: Row, prompt_id: PromptId, *, is_load: bool = False) -> Callable[[], Leased | None]:
+        """Take a job. None if another agent was quicker."""
+        run = {"worker": self.worker, "server": self.window.server, "prompt_id": prompt_id, "seconds": self.seconds}
+        jobs = self.session.ask("take_job", id=row["id"], is_load=is_load, **run)
+        return lambda: next((leased_from(job, job["attempt_id"]) for job in jobs()), None)
 
 
 def leased_from(job: Row, attempt_id: int) -> Leased:

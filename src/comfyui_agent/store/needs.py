@@ -87,8 +87,8 @@ jobs_without_needs: Operation[[Any, int], list[Described]] = listing(
 @transition
 def set_needs(session: Session, found: Sequence[tuple[JobId, Needs | None]]) -> None:
     """Note what jobs need. None: nobody can know, so any server may have them."""
-    for needs in {each.key: each for _, each in found if each is not None}.values():
-        session.run("keep_needs", **needs.as_row())
+    needs = {each.key: each.as_row() for _, each in found if each is not None}
+    session.run("keep_workflows", templates=[], needs=list(needs.values()))
     for job_id, each in found:
         session.run("set_needs", id=job_id, needs=each.key if each else ANYTHING)
 

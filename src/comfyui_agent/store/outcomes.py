@@ -75,11 +75,10 @@ def with_unowned(session: Session, paths: Sequence[str], remove: Callable[[str],
 @transition
 def complete_job(session: Session, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
     """Record the result of a job. Returns other files of the job that nothing refers to any more."""
-    note_ending(session, Event(EventName.JOB_DONE, job_id=lease.job_id), duration=duration, is_timed=True)
-    job = change_leased(session, "complete_job", lease, outputs=list(outputs), duration=duration)
-    session.send("end_attempt", **vars(lease), outcome=DONE, error=None)
-    if duration is not None:
-        session.send("note_timing", attempt_id=lease.attempt_id, seconds=duration)
+    _keep_entry(session, lease)
+    event = {"event": EventName.JOB_DONE.value, "failure_class": None, "message": None, "is_timed": True}
+    run = {"job_id": lease.job_id, "attempt_id": lease.attempt_id, "sent": lease.sent, "outcome": DONE, "error": None}
+    job = change_leased(session, "complete_job", lease, **event, **run, outputs=list(outputs), duration=duration)
     return _disclaim(session, lease.job_id, set(outputs)) if job["has_strays"] else []
 
 
@@ -108,6 +107,7 @@ def wait_for_server(
 @transition
 def fail_job(session: Session, lease: Lease, failure: Failure, over: GiveUp) -> list[str]:
     """End a run and its job as failed. Returns files that were claimed and not delivered."""
+    _keep_entry(session, lease)
     is_poison = over.kind is FailureClass.POISON
     ending = replace(_event(EventName.JOB_FAILED, lease, failure), failure_class=over.kind.value)
     note_ending(session, ending, is_timed=True)
@@ -147,6 +147,11 @@ def _disclaim(session: Session, job_id: JobId, keep: set[str]) -> list[str]:
     for path in strays:
         session.run("disclaim_file", path=path, job_id=job_id)
     return strays
+
+
+def _keep_entry(session: Session, lease: Lease) -> None:
+    if lease.entry is not None:
+        session.send("keep_entry", **vars(lease))
 
 
 def _end_attempt(session: Session, lease: Lease, failure: Failure) -> None:

@@ -84,8 +84,9 @@ class Driver(Protocol):
 def load_queries(*folders: Path) -> dict[str, str]:
     """The queries of all `.sql` files, each below a line `-- name: next_jobs`. ValueError if a name occurs twice.
 
-    What stands below `-- part: now` is put into queries in place of `{now}`. A part may take one argument: below
-    `-- part: seconds_since(moment)`, `{moment}` stands for what is written in `{seconds_since(start_time)}`.
+    What stands below `-- part: now` is put into queries in place of `{now}`, and so is a query in place of its name. A
+    part may take one argument: below `-- part: seconds_since(moment)`, `{moment}` stands for what is written in
+    `{seconds_since(start_time)}`.
     """
     found: dict[str, dict[str, str]] = {"name": {}, "part": {}}
     arguments: dict[str, str] = {}
@@ -97,7 +98,7 @@ def load_queries(*folders: Path) -> dict[str, str]:
             found[kind][name] = text.strip()
             if kind == "part":
                 arguments[name] = argument
-    parts = found["part"]
+    parts = {**found["name"], **found["part"]}
 
     def expanded(text: str) -> str:
         return PART.sub(lambda use: _part(use, parts, arguments, expanded), text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from comfyui_agent.domain.jobs import AttemptId, JobId
+from comfyui_agent.domain.jobs import GATEWAY, AttemptId, JobId
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retry_policy import Tally
 
@@ -18,6 +18,8 @@ class Lease:
     attempt_id: AttemptId
     sent: str | None = field(default=None, compare=False)
     """What was filled in for the server, as JSON. The next write about the run stores it."""
+    entry: str | None = field(default=None, compare=False)
+    """What the server's history said, as JSON, for a client of the gateway. It is stored with the end of the run."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,16 @@ class Leased:
     previous_worker: str | None = None
     running_seconds: float | None = None
     needs: str | None = None
+
+    @property
+    def is_posted(self) -> bool:
+        """Whether a client of ComfyUI posted it at the gateway."""
+        return self.source == GATEWAY
+
+    @property
+    def job_file(self) -> str | None:
+        """The file that it came from."""
+        return None if self.is_posted else self.source
 
     @property
     def is_suspect(self) -> bool:

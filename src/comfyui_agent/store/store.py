@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -10,6 +11,7 @@ from comfyui_agent.store.port import Driver
 
 P = ParamSpec("P")
 T = TypeVar("T")
+HURRY_SECONDS = 2.0
 
 
 class Store:
@@ -21,6 +23,7 @@ class Store:
         self._listeners: list[Callable[[], None]] = []
         self.gathers = False
         """Whether what an agent records may wait some milliseconds to share a commit: that saves processor time."""
+        self._hurried_until = 0.0
 
     @property
     def version(self) -> int:
@@ -32,13 +35,17 @@ class Store:
         if operation.kind is OperationKind.QUERY:
             return await self.driver.read(lambda session: operation(session, *args, **kwargs))
         is_command = operation.kind is OperationKind.COMMAND
-        can_wait = self.gathers and not is_command
+        can_wait = self.gathers and not is_command and time.monotonic() > self._hurried_until
         result = await self.driver.write(
             lambda session: operation(session, *args, **kwargs), can_wait=can_wait, wakes=is_command
         )
         if is_command:
             self.wake()
         return result
+
+    def hurry(self) -> None:
+        """Somebody waits for what is recorded in the next seconds: it does not wait to share a commit."""
+        self._hurried_until = time.monotonic() + HURRY_SECONDS
 
     def on_change(self, call: Callable[[], None]) -> None:
         """Call this in the event loop soon after a command here, or any commit of another process."""

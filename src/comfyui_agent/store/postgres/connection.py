@@ -42,7 +42,6 @@ NETWORK: dict[str, str | int | None] = {
 }
 """A connection that is cut is noticed within about ten seconds. Options in the URL win."""
 SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-PREPARED_AFTER, MOST_PREPARED = 3, 600
 MENDED_BY_RECONNECTING = (
     errors.ReadOnlySqlTransaction,
     errors.IdleInTransactionSessionTimeout,
@@ -51,7 +50,8 @@ MENDED_BY_RECONNECTING = (
     errors.CrashShutdown,
     errors.CannotConnectNow,
 )
-MENDED_BY_REPEATING = (errors.DeadlockDetected, errors.SerializationFailure)
+MENDED_BY_REPEATING = (errors.DeadlockDetected, errors.SerializationFailure, errors.FeatureNotSupported)
+"""The last: somebody has added a column by hand since a statement was prepared."""
 WRONG_ADDRESS = re.compile(
     r"password|authentication|no pg_hba|does not exist|not permitted|certificate|invalid \w+ value", re.IGNORECASE
 )
@@ -76,7 +76,7 @@ class Place:
             try:
                 if connection.info.server_version < OLDEST_SERVER:
                     raise DatabaseUnusable(f"{self.name} is older than PostgreSQL 14: E3 needs 14 or newer")
-                connection.prepare_threshold, connection.prepared_max = PREPARED_AFTER, MOST_PREPARED
+                connection.prepare_threshold = None  # sessions prepare; psycopg would deallocate it all at a rollback
                 connection.execute(SETTINGS)
             except BaseException:
                 connection.close()
@@ -99,7 +99,7 @@ class Place:
                 return DatabaseFull(f"no room for the database {self.name}: {reason}")
             case psycopg.OperationalError() if error.sqlstate is None and WRONG_ADDRESS.search(str(error)):
                 return DatabaseUnusable(f"the database {self.name} cannot be opened: {reason}")
-            case psycopg.OperationalError() | errors.ReadOnlySqlTransaction() | errors.QueryCanceled():
+            case psycopg.OperationalError() | errors.ReadOnlySqlTransaction() | errors.FeatureNotSupported():
                 return DatabaseAway(f"the database {self.name} does not answer: {reason}")
             case psycopg.ProgrammingError() if error.sqlstate is None:
                 return DatabaseUnusable(f"{self.name} is no address of a PostgreSQL database: {reason}")

@@ -119,10 +119,9 @@ class PostgresDriver:
         try:
             self._reading.begin(SNAPSHOT)
             result = work(self._reading)
-            self._reading.end((b"COMMIT", ()))
+            self._reading.end(b"COMMIT")
         except BaseException:
-            with contextlib.suppress(psycopg.Error):
-                self._reading.leave()
+            self._reading.leave()
             with contextlib.suppress(psycopg.Error):
                 self._reader.execute(b"ROLLBACK")
             raise

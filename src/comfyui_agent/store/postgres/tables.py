@@ -15,7 +15,7 @@ from comfyui_agent.store.copying import TABLES, Tables, Values, plain, quoted
 from comfyui_agent.store.errors import CopyRefused
 from comfyui_agent.store.postgres.connection import SNAPSHOT, Place, identity_of
 from comfyui_agent.store.postgres.migrator import keep_event_ids_rising
-from comfyui_agent.store.postgres.session import NUL, PostgresSession, in_the_words_of_psycopg
+from comfyui_agent.store.postgres.session import NUL, VALUE, PostgresSession
 
 UNHURRIED = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
 FITTING: dict[str, tuple[type | tuple[type, ...], str]] = {
@@ -58,7 +58,7 @@ class PostgresTables(Tables):
 
     def fetch(self, sql: str, columns: Sequence[str], values: dict[str, Any]) -> list[Values]:  # noqa: ARG002
         with self._our_words():
-            return self._database.execute(in_the_words_of_psycopg(sql).encode(), values).fetchall()
+            return self._database.execute(VALUE.sub(r"%(\1)s", sql.replace("%", "%%")).encode(), values).fetchall()
 
     def begin(self) -> None:
         self._switch_triggers("DISABLE")

@@ -40,11 +40,6 @@ LOST_COMMITS = (
     "the database {name} has lost what it had confirmed: it is a copy that was behind when it took over. Bring back "
     "the one that has everything, or start E3 anew if there is none: what was lost is then rendered again"
 )
-COUNT_COMMIT = b"""
-    INSERT INTO writers (token, commits) SELECT %s, %s WHERE pg_current_xact_id_if_assigned() IS NOT NULL
-    ON CONFLICT (token) DO UPDATE SET
-        commits = CASE WHEN writers.commits >= 0 THEN excluded.commits END, at = excluded.at"""
-"""The last statement of a transaction, for one that has changed something. It fails if the token is retired."""
 RETIRE = b"""
     WITH retired AS (
         INSERT INTO writers (token, commits) VALUES (%s, -1)
@@ -85,11 +80,15 @@ class PostgresWriting(WriterConnection):
 
     def commit(self) -> bool:
         """Commit. If the connection breaks meanwhile, the database is asked whether it has committed."""
-        count = [(COUNT_COMMIT, (self._token, self._commits + 1))] if self.session.has_written else []
+        has_written = self.session.has_written
         try:
-            has_changed = self.session.end(*count, (b"COMMIT", ()))[0] > 0 and bool(count)
+            counted = (
+                self.session.ask("count_commit", token=self._token, commits=self._commits + 1) if has_written else list
+            )
+            self.session.end(b"COMMIT")
+            has_changed = bool(counted())
         except psycopg.OperationalError as error:
-            if not count or not self._is_broken(error):
+            if not has_written or not self._is_broken(error):
                 raise
             self.database.close()
             if not self._has_arrived():
@@ -101,14 +100,13 @@ class PostgresWriting(WriterConnection):
         return has_changed
 
     def roll_back(self) -> None:
-        with contextlib.suppress(psycopg.Error):
-            self.session.leave()
+        self.session.leave()
         with contextlib.suppress(psycopg.Error):
             if not self.database.closed and self.database.info.transaction_status != TransactionStatus.IDLE:
                 self.database.execute("ROLLBACK")
 
     def execute(self, statement: str) -> None:
-        self.database.execute(statement.encode())
+        self.session.execute(statement.encode())
 
     def is_whole(self, error: Exception) -> bool:
         return self._is_broken(error) or isinstance(error, (DatabaseAway, DatabaseUnusable, *MENDED_BY_REPEATING))

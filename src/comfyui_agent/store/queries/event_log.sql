@@ -12,12 +12,6 @@ SELECT {now}, :event, id, prompt_id, server, :failure_class,
         round(CAST(coalesce(:duration, {seconds_since(start_time)}) AS numeric), 3) END, :message
 FROM jobs WHERE id = :job_id AND status IN ('pending', 'processing');
 
--- name: note_started
-INSERT INTO events (at, event, job_id, prompt_id, server, wait_sec)
-SELECT {now}, 'job.started', id, prompt_id, server,
-    round(CAST({seconds_since(created_at)} AS numeric), 3)
-FROM jobs WHERE id = :job_id;
-
 -- part: all_index
 -- part: alert_index
 {index(idx_events_alert)}

@@ -1,7 +1,3 @@
--- name: keep_template
--- From here to the end of the transaction unused templates are not removed: its job is still on its way.
-INSERT INTO templates (hash, graph) SELECT :hash, :graph {beside('templates')} ON CONFLICT (hash) DO NOTHING;
-
 -- name: note_submitted
 INSERT INTO events (at, event, job_id)
 SELECT {now}, 'job.submitted', value FROM {listed_numbers(:ids)} WHERE true ORDER BY key;

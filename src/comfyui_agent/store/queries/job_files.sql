@@ -51,7 +51,7 @@ RETURNING id, config_name;
 -- name: finished_files
 -- Jobs from files that were done within a range of seconds ago.
 SELECT source, digest, job_type FROM jobs {index(idx_jobs_ended)}
-WHERE status = 'done' AND source IS NOT NULL
+WHERE status = 'done' AND source IS NOT NULL AND source <> 'gateway'
     AND end_time > {seconds_ago(:longest)}
     AND end_time < {seconds_ago(:shortest)};
 
@@ -62,7 +62,7 @@ SELECT source, digest FROM jobs WHERE id = :id;
 UPDATE jobs SET source = NULL, digest = NULL WHERE id = :id;
 
 -- name: pending_sources
-SELECT source FROM jobs {index(idx_jobs_source)} WHERE status = 'pending' AND source IS NOT NULL;
+SELECT source FROM jobs {index(idx_jobs_source)} WHERE status = 'pending' AND source IS NOT NULL AND source <> 'gateway';
 
 -- name: reject_file
 INSERT INTO rejections (path, reason) VALUES (:path, :reason)

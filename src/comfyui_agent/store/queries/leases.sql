@@ -36,6 +36,13 @@ jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
 -- part: batch_waits
 jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
 
+-- part: candidate
+-- What a lease has to know of a job. One that was being executed at a server when that was lost is a suspect.
+jobs.id, jobs.batch_id, jobs.lost_at IS NOT NULL AS is_lost,
+    coalesce(jobs.strikes, 0) + CASE WHEN EXISTS (
+        SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND running_seconds > 0) THEN 1 ELSE 0 END AS strikes,
+    coalesce(batches.is_serial = 1 OR batches.kind = 'book' AND :one_page, false) AS is_serial
+
 -- part: heads_of(which)
 -- The next priority that has jobs for a server, and the first of them for each needs. Found without reading the others.
 WITH RECURSIVE heads(id, priority, needs) AS (
@@ -49,9 +56,8 @@ WITH RECURSIVE heads(id, priority, needs) AS (
         WHERE {{which}_waits} AND {rank(priority)} = heads.priority AND coalesce(needs, '') > heads.needs
             AND {for_this_server}
         ORDER BY coalesce(needs, ''), id LIMIT 1))
-SELECT heads.id, heads.priority, heads.needs,
-    coalesce({seconds_since(overtaken_at)}, 0) AS overtaken_seconds
-FROM heads CROSS JOIN jobs WHERE jobs.id = heads.id;
+SELECT {candidate}, heads.priority, heads.needs, coalesce({seconds_since(overtaken_at)}, 0) AS overtaken_seconds
+FROM heads CROSS JOIN jobs LEFT JOIN batches ON batches.id = jobs.batch_id WHERE jobs.id = heads.id;
 
 -- name: heads_of_queue
 {heads_of(queue)}
@@ -61,9 +67,9 @@ FROM heads CROSS JOIN jobs WHERE jobs.id = heads.id;
 
 -- name: heads_from
 -- The same in a priority, from the jobs on that were the first before: what lies in front of them is not walked through.
-SELECT jobs.id, {rank(jobs.priority)} AS priority, coalesce(jobs.needs, '') AS needs,
+SELECT {candidate}, {rank(jobs.priority)} AS priority, coalesce(jobs.needs, '') AS needs,
     coalesce({seconds_since(jobs.overtaken_at)}, 0) AS overtaken_seconds
-FROM {listed_numbers(:ids)} CROSS JOIN jobs AS before CROSS JOIN jobs
+FROM {listed_numbers(:ids)} CROSS JOIN jobs AS before CROSS JOIN jobs LEFT JOIN batches ON batches.id = jobs.batch_id
 WHERE before.id = listed.value AND jobs.id = (
     SELECT id FROM jobs {queue_index}
     WHERE {queue_waits}
@@ -72,13 +78,8 @@ WHERE before.id = listed.value AND jobs.id = (
     ORDER BY id LIMIT 1);
 
 -- part: next_of(which)
--- The next jobs of a priority with certain needs, oldest first. One that was being executed at a server when that was
--- lost is a suspect.
-SELECT jobs.id, jobs.batch_id, lost_at IS NOT NULL AS is_lost,
-    coalesce(jobs.strikes, 0) + CASE WHEN EXISTS (
-        SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND running_seconds > 0) THEN 1 ELSE 0 END AS strikes,
-    coalesce(batches.is_serial = 1 OR batches.kind = 'book' AND :one_page, false) AS is_serial
-FROM jobs {{which}_index} LEFT JOIN batches ON batches.id = jobs.batch_id
+-- The next jobs of a priority with certain needs, oldest first.
+SELECT {candidate} FROM jobs {{which}_index} LEFT JOIN batches ON batches.id = jobs.batch_id
 WHERE {{which}_waits} AND {rank(priority)} = :priority AND coalesce(needs, '') = :needs
     AND (CAST(:below AS bigint) IS NULL OR jobs.id < :below) AND jobs.id >= :first AND {for_this_server}
 ORDER BY jobs.id LIMIT :most {lock(jobs)};
@@ -121,21 +122,28 @@ UPDATE server_sets SET model_set = NULL WHERE server = :server AND model_set IS 
 -- name: strike_job
 UPDATE jobs SET strikes = coalesce(strikes, 0) + 1 WHERE id = :id;
 
--- name: take_job
+-- part: taken
 UPDATE jobs SET
     status = 'processing', worker_id = :worker, server = :server, prompt_id = :prompt_id,
     lease_expires_at = {in_seconds(:seconds)},
     start_time = {now}, end_time = NULL, duration = NULL,
     run_count = coalesce(run_count, 0) + 1, fence = coalesce(fence, 0) + 1, overtaken_at = NULL
-WHERE id = :id AND status = 'pending'
-RETURNING id, fence, config_name, job_type, workflow_id, template_hash, inputs, server, prompt_id, retries_attempted,
-    strikes, retry_limit, failure_class, file_path, output_node, timeout_seconds, avoids, source, digest, pictures,
-    batch_id, run_count, needs;
+WHERE id = (SELECT id FROM jobs WHERE id = :id AND status = 'pending' AND hold IS NULL {lock(jobs)})
 
--- name: open_attempt
+-- part: leased
+id, fence, config_name, job_type, workflow_id, template_hash, inputs, server, prompt_id, retries_attempted, strikes,
+    retry_limit, failure_class, file_path, output_node, timeout_seconds, avoids, source, digest, pictures, batch_id,
+    run_count, needs
+
+-- part: opened(taken)
 INSERT INTO attempts (job_id, number, server, prompt_id, worker_id, is_load, started_at)
-SELECT id, run_count, :server, :prompt_id, :worker, CAST(:is_load AS integer), {now} FROM jobs WHERE id = :job_id
-RETURNING id;
+SELECT id, run_count, :server, :prompt_id, :worker, CAST(:is_load AS integer), {now} FROM {taken}
+
+-- part: started(taken)
+INSERT INTO events (at, event, job_id, prompt_id, server, wait_sec)
+SELECT {now}, 'job.started', id, prompt_id, server,
+    round(CAST({seconds_since(created_at)} AS numeric), 3)
+FROM {taken}
 
 -- name: held_leases
 SELECT id, fence FROM jobs WHERE worker_id = :worker AND status = 'processing';

@@ -1,8 +1,3 @@
--- name: keep_needs
-INSERT INTO needs (key, workflow, model_set, models, classes, pixels)
-VALUES (:key, :workflow, :model_set, :models, :classes, :pixels)
-ON CONFLICT (key) DO NOTHING;
-
 -- name: find_needs
 SELECT key, workflow, model_set, models, classes, pixels, memory_over FROM needs
 WHERE key IN ({texts(:keys)});
@@ -24,19 +19,19 @@ UPDATE jobs SET needs = :needs WHERE id = :id AND coalesce(needs, '') = '';
 -- Jobs with these needs ran out of memory where so much could be had.
 UPDATE needs SET memory_over = :memory WHERE key = :key AND coalesce(memory_over, 0) < :memory;
 
--- name: note_timing
--- How long a render took: a running mean, apart for renders that had to load models.
+-- part: timed
+-- How long renders took: a running mean, apart for renders that had to load models.
 INSERT INTO timings (needs, server, runs, seconds, loads, cold_seconds)
-SELECT jobs.needs, attempts.server, 1 - is_load, CASE is_load WHEN 0 THEN :seconds END, is_load,
-    CASE is_load WHEN 1 THEN :seconds END
-FROM attempts CROSS JOIN jobs WHERE jobs.id = attempts.job_id AND attempts.id = :attempt_id AND jobs.needs IS NOT NULL AND is_load IS NOT NULL AND attempts.server IS NOT NULL
+SELECT needs, server, 1 - is_load, CASE is_load WHEN 0 THEN took.seconds END, is_load, CASE is_load WHEN 1 THEN took.seconds END
+FROM ended CROSS JOIN (SELECT CAST(:duration AS double precision) AS seconds) AS took
+WHERE needs IS NOT NULL AND is_load IS NOT NULL AND server IS NOT NULL AND took.seconds IS NOT NULL
 ON CONFLICT (needs, server) DO UPDATE SET
     runs = timings.runs + excluded.runs, loads = timings.loads + excluded.loads,
     seconds = coalesce(
         timings.seconds + 0.3 * (excluded.seconds - timings.seconds), excluded.seconds, timings.seconds),
     cold_seconds = coalesce(
         timings.cold_seconds + 0.3 * (excluded.cold_seconds - timings.cold_seconds), excluded.cold_seconds,
-        timings.cold_seconds);
+        timings.cold_seconds)
 
 -- name: timings
 SELECT timings.needs, server, runs, seconds, loads, cold_seconds, model_set

@@ -30,7 +30,7 @@ DELETE FROM grid_files WHERE batch_id = :id RETURNING path, output;
 
 -- name: old_jobs
 -- Jobs of no batch, or of one that is gone, in the order in which they ended. None may still be at a server.
-SELECT id, source, end_time FROM jobs
+SELECT id, nullif(source, 'gateway') AS source, end_time FROM jobs
 WHERE status = :status AND end_time >= :since AND end_time < :before
     AND NOT EXISTS (SELECT 1 FROM batches WHERE batches.id = jobs.batch_id)
     AND NOT EXISTS (SELECT 1 FROM attempts WHERE attempts.job_id = jobs.id AND attempts.outcome IS NULL)

@@ -67,9 +67,6 @@ e3_lock({name})
 -- Waits for all transactions that are `beside` others under this name.
 pg_advisory_xact_lock(hashtextextended({name}, 0))
 
--- part: beside(name)
-FROM pg_advisory_xact_lock_shared(hashtextextended({name}, 0))
-
 -- part: is_settled
 -- No open transaction can still add an event before this one.
 events.id < e3_event_id(e3_oldest_open())

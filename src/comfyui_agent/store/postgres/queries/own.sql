@@ -41,9 +41,10 @@ UNION ALL SELECT 'attention', count(*) FROM jobs AS job WHERE e3_needs_attention
 SELECT pg_database_size(current_database()) AS bytes, 0 AS free;
 
 -- name: kept_pictures
--- The names of kept input files that jobs use.
+-- The names of kept input files that jobs use, or clients have uploaded.
 SELECT DISTINCT named.value AS name FROM jobs CROSS JOIN jsonb_each_text(e3_json(jobs.pictures)) AS named
-WHERE jobs.pictures IS NOT NULL AND jsonb_typeof(e3_json(jobs.pictures)) = 'object';
+WHERE jobs.pictures IS NOT NULL AND jsonb_typeof(e3_json(jobs.pictures)) = 'object'
+UNION SELECT kept FROM uploads;
 
 -- name: insert_jobs
 -- All of a submission in one statement. A name that is taken is left out. A job with an error_trace has failed already.
@@ -132,9 +133,48 @@ SELECT hash, token_id, least(
     used_at + CAST(:idle AS double precision) * interval '1 second') AS ends_at
 FROM sessions;
 
--- name: end_backoffs
+-- name: count_commit
+-- The last statement of a transaction, for one that has changed something. It fails if the token is retired.
+INSERT INTO writers (token, commits) SELECT :token, :commits WHERE pg_current_xact_id_if_assigned() IS NOT NULL
+ON CONFLICT (token) DO UPDATE SET
+    commits = CASE WHEN writers.commits >= 0 THEN excluded.commits END, at = excluded.at
+RETURNING commits;
+
+-- name: keep_workflows
+-- Templates and needs of jobs, each once. To the end of the transaction unused templates are not removed: their jobs are
+-- still on their way.
+WITH kept AS (
+    INSERT INTO templates (hash, graph)
+    SELECT hash, graph FROM json_to_recordset(CAST(:templates AS json)) AS each(hash text, graph text)
+    CROSS JOIN pg_advisory_xact_lock_shared(hashtextextended('templates', 0))
+    ON CONFLICT (hash) DO NOTHING)
+INSERT INTO needs (key, workflow, model_set, models, classes, pixels)
+SELECT key, workflow, model_set, models, classes, pixels FROM json_to_recordset(CAST(:needs AS json)) AS each(
+    key text, workflow text, model_set text, models text, classes text, pixels bigint)
+ON CONFLICT (key) DO NOTHING;
+
+-- name: take_job
+WITH taken AS ({taken} RETURNING {leased}, created_at),
+opened AS ({opened(taken)} RETURNING id AS attempt_id),
+told AS ({started(taken)})
+SELECT taken.*, attempt_id FROM taken CROSS JOIN opened;
+
+-- name: complete_job
+WITH completed AS ({completed}),
+told AS (
+    INSERT INTO events (at, event, job_id, prompt_id, server, duration_sec)
+    SELECT {now}, :event, id, prompt_id, server, round(CAST(duration AS numeric), 3) FROM completed),
+ended AS (
+    UPDATE attempts SET outcome = :outcome, ended_at = {now}, sent = coalesce(:sent, sent) FROM completed
+    WHERE attempts.id = :attempt_id AND outcome IS NULL
+    RETURNING completed.needs, attempts.server, is_load),
+timed AS ({timed})
+SELECT id, has_strays FROM completed;
+
+-- name: begin_lease
 -- Jobs whose backoff is over may run. A wait that is longer than any backoff was written before the clock stepped back.
-UPDATE jobs SET hold = NULL, next_attempt_at = NULL
+-- The lock is that of the server's window, which is one for all agents; false if another keeps it for long.
+WITH awake AS (UPDATE jobs SET hold = NULL, next_attempt_at = NULL
 WHERE id = ANY (ARRAY(
     SELECT id FROM jobs WHERE status = 'pending' AND hold = 'backoff' AND id = ANY (ARRAY(
         SELECT id FROM jobs WHERE status = 'pending' AND hold = 'backoff' AND next_attempt_at <= {now}
@@ -142,7 +182,8 @@ WHERE id = ANY (ARRAY(
         SELECT id FROM jobs WHERE status = 'pending' AND hold = 'backoff' AND next_attempt_at IS NULL
         UNION ALL
         SELECT id FROM jobs WHERE status = 'pending' AND hold = 'backoff' AND next_attempt_at > {in_seconds(:longest)}))
-    FOR UPDATE SKIP LOCKED));
+    FOR UPDATE SKIP LOCKED)))
+SELECT {try_lock(:lock)} AS is_locked;
 
 -- name: renew_leases
 -- One that somebody has locked is still held, and is prolonged the next time.

@@ -62,9 +62,6 @@ true
 -- part: alone(name)
 true
 
--- part: beside(name)
-WHERE true
-
 -- part: is_settled
 true
 

@@ -31,10 +31,11 @@ SELECT pages.page_count * sizes.page_size AS bytes, free.freelist_count * sizes.
 FROM pragma_page_count AS pages, pragma_page_size AS sizes, pragma_freelist_count AS free;
 
 -- name: kept_pictures
--- The names of kept input files that jobs use.
+-- The names of kept input files that jobs use, or clients have uploaded.
 SELECT DISTINCT CAST(named.value AS TEXT) AS name
 FROM jobs, json_each(CASE WHEN json_valid(jobs.pictures) THEN jobs.pictures ELSE '{}' END) AS named
-WHERE jobs.pictures IS NOT NULL;
+WHERE jobs.pictures IS NOT NULL
+UNION SELECT kept FROM uploads;
 
 -- name: insert_jobs
 -- All of a submission in one statement. A name that is taken is left out. A job with an error_trace has failed already.
@@ -122,7 +123,32 @@ SELECT hash, token_id, min(
 ) AS ends_at
 FROM sessions;
 
--- name: end_backoffs
+-- name: keep_workflows
+-- Templates and needs of jobs, each once.
+INSERT INTO templates (hash, graph) SELECT value ->> 'hash', value ->> 'graph' FROM json_each(:templates) WHERE true
+ON CONFLICT (hash) DO NOTHING;
+INSERT INTO needs (key, workflow, model_set, models, classes, pixels)
+SELECT value ->> 'key', value ->> 'workflow', value ->> 'model_set', value ->> 'models', value ->> 'classes',
+    value ->> 'pixels' FROM json_each(:needs) WHERE true
+ON CONFLICT (key) DO NOTHING;
+
+-- name: take_job
+{taken};
+{opened(jobs)} WHERE id = :id;
+{started(jobs)} WHERE id = :id;
+SELECT {leased}, (SELECT attempts.id FROM attempts WHERE attempts.prompt_id = :prompt_id) AS attempt_id
+FROM jobs WHERE id = :id;
+
+-- name: complete_job
+{note_ending}
+{completed};
+{end_attempt}
+WITH ended AS (
+    SELECT jobs.needs, attempts.server, is_load FROM attempts JOIN jobs ON jobs.id = attempts.job_id
+    WHERE attempts.id = :attempt_id)
+{timed};
+
+-- name: begin_lease
 -- Jobs whose backoff is over may run. A wait that is longer than any backoff was written before the clock stepped back.
 UPDATE jobs SET hold = NULL, next_attempt_at = NULL
 WHERE id IN (
@@ -134,6 +160,7 @@ WHERE id IN (
     UNION ALL
     SELECT id FROM jobs {index(idx_jobs_backoff)} WHERE status = 'pending' AND hold = 'backoff'
         AND next_attempt_at > {in_seconds(:longest)});
+SELECT true AS is_locked;
 
 -- name: renew_leases
 UPDATE jobs SET lease_expires_at = {in_seconds(:seconds)}
