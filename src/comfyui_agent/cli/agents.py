@@ -46,7 +46,7 @@ async def run(call: Invocation, until_idle: UntilIdle = False) -> int:
     http://127.0.0.1:8190. Ctrl-C and SIGTERM stop it within two seconds; what runs at a server goes on there, and the
     next start takes it over.
     """
-    from comfyui_agent.cli.serve import page_beside
+    from comfyui_agent.cli.sites import served_beside
     from comfyui_agent.engine.intake.monitor import Monitor
     from comfyui_agent.engine.service import serve
 
@@ -58,7 +58,7 @@ async def run(call: Invocation, until_idle: UntilIdle = False) -> int:
         opening = f"Watching {folder}, rendering with {_servers_of(agent)}. {STOPS}"
         async with (
             _summed_up(store, opening, call.as_json, monitor),
-            page_beside(store, workspace),
+            served_beside(store, workspace),
             shown(agent.bus, store, workspace, agent, as_json=call.as_json),
         ):
             failures = await serve(agent, monitor, until_idle=until_idle)

@@ -21,8 +21,8 @@ from comfyui_agent.cli.agents import shown
 from comfyui_agent.cli.batch_progress import follow
 from comfyui_agent.cli.invocation import show_errors
 from comfyui_agent.cli.output import fail, log_for_people, on_terminal, one_line
-from comfyui_agent.cli.serve import page_of
 from comfyui_agent.cli.signals import run_until_signal
+from comfyui_agent.cli.sites import PAGE, served
 from comfyui_agent.cli.workflow import lines_below, workflows_of
 from comfyui_agent.cli.workspace import opened, workspace_at
 from comfyui_agent.comfy.tasks import end_tasks
@@ -99,7 +99,7 @@ def _make_workspace(folder: Path) -> None:
 
 
 async def _work(workspace: Workspace, folder: Path) -> int:
-    async with opened(workspace, create=True) as store, page_of(store, workspace, any_port=True) as page:
+    async with opened(workspace, create=True) as store, served(PAGE, store, workspace, any_port=True) as page:
         typer.echo(f"The web page is at {page.url}: open it and watch.")
         jobs = await _files(workspace, store, folder)
         sweep = await _sweep(workspace, store)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from comfyui_agent.access.listen_address import is_loopback
 from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.lazy_group import command_group
 from comfyui_agent.cli.output import fail, one_line, print_json
@@ -15,7 +16,6 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.domain.tokens import Role, Token, hash_of, mint_token, proxy_hash, seconds_in
 from comfyui_agent.store import operations as ops
-from comfyui_agent.web.listen_address import is_loopback
 
 OPEN = "There are no tokens: only this machine reaches the page, and everyone here is an admin."
 CLOSED = (

@@ -13,7 +13,14 @@ from comfyui_agent.config.workspace import Workspace
 
 PREFIX = "E3_"
 CONFIG = "E3_CONFIG"
-NOT_SETTINGS = frozenset({CONFIG, "E3_COMFYUI_URL", "E3_COMFYUI_DIR", "E3_COMFYUI_PYTHON", "E3_TEST_POSTGRES"})
+NOT_SETTINGS = frozenset(
+    {
+        CONFIG,
+        "E3_TEST_POSTGRES",
+        "E3_CLIENTS_DIR",
+        *(f"E3_COMFYUI_{name}" for name in ("URL", "DIR", "PYTHON", "FRONTEND")),
+    }
+)
 DOCUMENTED = {
     "COMFY_MAX_RETRIES": ("books", "retry_limit"),
     "COMFY_RETRY_BACKOFF_SEC": ("retry_backoff_seconds",),

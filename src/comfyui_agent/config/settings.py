@@ -216,6 +216,24 @@ class Ui(_Section):
     open_jobs_per_user: Whole = _count(100_000)
 
 
+def _editor(value: str | None) -> str | None:
+    if value is not None and "://" in value and not value.startswith(("http://", "https://")):
+        raise ValueError("an editor's address begins with http:// or https://")
+    return value
+
+
+class Gateway(_Section):
+    """ComfyUI's protocol in front of the whole fleet, in `e3 run` and `e3 gateway`."""
+
+    port: Annotated[Whole, Field(ge=1, le=65535)] | None = _setting(None, "a port from 1 to 65535, such as 8187")
+    """None: `e3 run` starts no gateway."""
+    host: str = _setting("127.0.0.1", "an address of this machine, such as 127.0.0.1")
+    editor: Annotated[Place | None, AfterValidator(_editor)] = _setting(
+        None, "the name or address of a ComfyUI, such as gpu1:8188 or http://gpu1:8188"
+    )
+    """Gets what is no prompt, result or fact of the fleet. None: the first server."""
+
+
 class Sla(_Section):
     """The targets of `e3 sla check`."""
 
@@ -248,6 +266,7 @@ class Settings(_Section):
     retention: Retention = _setting(Retention(), "a section with keys such as jobs_days")
     books: Books = _setting(Books(), "a section with keys such as retry_limit")
     ui: Ui = _setting(Ui(), "a section with keys such as port")
+    gateway: Gateway = _setting(Gateway(), "a section with keys such as port")
     sla: Sla = _setting(Sla(), "a section with keys such as p95_seconds")
 
     @property

@@ -83,6 +83,11 @@ class Workspace:
         return self.beside_database.resolve() / "inputs"
 
     @property
+    def secrets_key(self) -> Path:
+        """The key that seals secrets in the database. Machines that share a database need the same file."""
+        return self.beside_database.resolve() / "secrets.key"
+
+    @property
     def thumbnails(self) -> Path:
         """The folder of thumbnails, beside the database."""
         return self.kept_inputs.with_name("thumbnails")

@@ -24,6 +24,8 @@ class BatchKind(TextEnum):
     BURST = "burst"
     BOOK = "book"
     FILES = "files"
+    CLIENT = "client"
+    """What a client of ComfyUI has queued at the gateway at one time."""
 
 
 class BatchStatus(TextEnum):

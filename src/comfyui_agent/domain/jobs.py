@@ -17,6 +17,8 @@ JobId = NewType("JobId", int)
 AttemptId = NewType("AttemptId", int)
 
 DEFAULT_PRIORITY = 50
+GATEWAY = "gateway"
+"""The source of jobs that clients of ComfyUI posted. Every other source is the path of a job file."""
 DONE = "done"
 """The outcome of an attempt that gave the result. Every other outcome is a failure class."""
 
@@ -116,6 +118,11 @@ class Job:
     """The key of what it needs of a server; None if that is not known yet."""
     is_shortened: bool = False
     """Whether large texts were cut, as in lists of jobs."""
+
+    @property
+    def job_file(self) -> str | None:
+        """The file that it came from."""
+        return None if self.source == GATEWAY else self.source
 
     @property
     def waits_for_server(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NewType
 
 from comfyui_agent.domain.node_classes import ONE_PICTURE
-from comfyui_agent.domain.texts import listed
+from comfyui_agent.domain.texts import json_text, listed
 
 PromptId = NewType("PromptId", str)
 Graph = Mapping[str, Any]
@@ -17,6 +17,7 @@ Graph = Mapping[str, Any]
 CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 SAVES_UNDER = "filename_prefix"
 DIGITS = "0123456789"
+LONGEST_LIFTED, MOST_LIFTED = 4_000, 60_000
 MAPPINGS = dict, Mapping
 """Nearly all are a dict, which is told much faster."""
 
@@ -74,6 +75,25 @@ def place(graph: Graph, values: Mapping[str, Any]) -> dict[str, Any]:
             raise NoSuchPlace(f"{where!r}: the workflow has no node {node_id!r}; it has {listed(list(graph), 8)}")
         placed[node_id] = {**node, "inputs": {**inputs_of(placed, node_id), name: value}}
     return placed
+
+
+def lift_values(graph: Graph) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A graph without its plain values, and these by place. So prompts that differ in a seed share a template.
+
+    Long values stay in the graph, and so do those of nodes whose id holds a dot.
+    """
+    bare, values = dict(graph), dict[str, Any]()
+    for node_id in graph:
+        inputs = inputs_of(graph, node_id) if node_id and "." not in node_id else {}
+        plain = {name: value for name, value in inputs.items() if name and _is_short(value)}
+        if plain:
+            bare[node_id] = {**graph[node_id], "inputs": {**inputs, **dict.fromkeys(plain)}}
+            values |= {f"{node_id}.{name}": value for name, value in plain.items()}
+    return (bare, values) if len(json_text(values)) <= MOST_LIFTED else (dict(graph), {})
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= LONGEST_LIFTED)
 
 
 def saving_nodes(graph: Graph) -> dict[str, str]:

@@ -17,6 +17,7 @@ from comfyui_agent.engine.dispatcher import Dispatcher
 from comfyui_agent.engine.event_tail import EventTail
 from comfyui_agent.engine.idleness import Idleness
 from comfyui_agent.engine.leases import Leases
+from comfyui_agent.engine.live_feed import FeedServer
 from comfyui_agent.engine.live_files import LiveFile
 from comfyui_agent.engine.needs_lookup import NeedsLookup
 from comfyui_agent.engine.recovery import Recovery
@@ -73,6 +74,8 @@ class Agent:
     expiry: Expiry
     live: LiveFile
     idleness: Idleness
+    feed: FeedServer | None = None
+    """For gateways on this machine."""
     supervisor: Supervisor | None = None
     tuner: Tuner | None = None
     retention: Retention | None = None
@@ -104,8 +107,10 @@ class Agent:
             await self.store.run(ops.register_agent, self.worker, self.lock.host, str(self.lock.path))
             self.first_event = await self.tail.begin()
             self.is_ready.set()
+            if self.feed is not None:
+                await self._attempt("opening a port for gateways", self.feed.start)
             await self.fleet.start()
-            self.store.on_change(self.signals.change.set)
+            self.store.on_change(self._note_change)
             self.store.gathers = True
             if self.supervisor is not None:
                 await self._attempt("starting ComfyUI processes", self.supervisor.look)
@@ -134,6 +139,8 @@ class Agent:
             self.tuner.lock.release()
         await self._until(deadline, self._release())
         self.live.remove()
+        if self.feed is not None:
+            await self.feed.stop()
         self.tail.metrics.close()
         await self._until(deadline + CLOSING_SECONDS, self.fleet.stop())
         self.lock.release()
@@ -192,13 +199,17 @@ class Agent:
             await self._look_at_servers()
             await self._attempt("looking at what was measured", self.lookup.refresh)
 
+    def _note_change(self) -> None:
+        """Something changed from outside: there may be work, which does not wait for the other checks."""
+        self.dispatcher.front.forget()
+        self.signals.work.set()
+        self.signals.change.set()
+
     async def _check_changes(self) -> None:
         """After a change from outside: what was cancelled or reset is noticed at once."""
         while True:
             await self.signals.change.wait()
             self.signals.change.clear()
-            self.dispatcher.front.forget()
-            self.signals.work.set()
             await self._look_at_servers()
             await self._attempt("looking at what changed", self.leases.check)
             if self.runs or self.recovery.has_unattended:  # else it can wait for the next round

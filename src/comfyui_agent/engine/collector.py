@@ -119,7 +119,7 @@ class Collector:
             self._no_room.get(stem.parent, set()).discard(leased.lease.job_id)
         strays = await self.recorder.write(ops.complete_job, leased.lease, outputs, outcome.seconds)
         self.leases.drop(leased.lease)  # nobody takes away what is done
-        if strays or leased.source is not None:
+        if strays or leased.job_file is not None:
             await _finish(self._tidy(leased, strays))
 
     async def _try_to_keep(
@@ -260,9 +260,11 @@ class Collector:
 
     async def _tidy(self, leased: Leased, strays: Sequence[str]) -> None:
         await self.remove(strays)
-        if leased.source is not None:
+        if leased.job_file is not None:
             source, _ = await self.store.run(ops.file_of_job, leased.lease.job_id)  # it may have been moved meanwhile
-            await self._finished.put_away(leased.lease.job_id, source or leased.source, leased.digest, leased.job_type)
+            await self._finished.put_away(
+                leased.lease.job_id, source or leased.job_file, leased.digest, leased.job_type
+            )
 
     async def remove(self, paths: Sequence[str]) -> None:
         """Remove files of ours that nothing refers to any more, and what was uploaded too late.
@@ -303,7 +305,7 @@ async def expect_result(store: OperationRunner, leased: Leased, shown: str) -> N
 
     Members of a batch that come from no file of their own have paths that E3 chose.
     """
-    is_chosen = leased.file_path is not None and (leased.batch_id is None or leased.source is not None)
+    is_chosen = leased.file_path is not None and (leased.batch_id is None or leased.job_file is not None)
     if is_chosen and shown not in await store.run(ops.recorded_files, [shown]):
         raise Unkeepable(f"{shown} is there already and is no result of E3: move it, or give the job another file_path")
 

@@ -19,6 +19,7 @@ from comfyui_agent.engine.dispatcher import Dispatcher
 from comfyui_agent.engine.event_tail import EventTail
 from comfyui_agent.engine.idleness import Idleness
 from comfyui_agent.engine.leases import Leases
+from comfyui_agent.engine.live_feed import FeedServer, LiveFeed
 from comfyui_agent.engine.live_files import LiveFile
 from comfyui_agent.engine.needs_lookup import NeedsLookup
 from comfyui_agent.engine.patience import PatienceLimits
@@ -71,7 +72,8 @@ def make_agent(
     lock = AgentLock(workspace.locks, is_part=only is not None)
     bus, signals, recorder = bus or Bus(), Signals(), Recorder(store, clock)
     client_prefix = f"e3-{store.identity}-"  # the client ids of all agents of this database start with it
-    fleet = _make_fleet(workspace, client_prefix + lock.worker, connect, clock, is_quiet=is_quiet)
+    feed = LiveFeed(store.hurry)
+    fleet = _make_fleet(workspace, client_prefix + lock.worker, connect, clock, feed, is_quiet=is_quiet)
     policy = RetryPolicy(settings.retry_limit, settings.retry_backoff_seconds, settings.poison_limit)
     patience = PatienceLimits(comfyui.timeout_seconds, comfyui.stall_seconds, comfyui.failover_seconds)
     inputs = ServerInputs(workspace, clock)
@@ -82,7 +84,7 @@ def make_agent(
     lookup = NeedsLookup(store, routing, fleet, builder, signals, clock)
     live = LiveFile(workspace.locks, lock.worker)
     demand = {"always": lambda: True, "watched": lambda: live.is_watched, "never": lambda: False}
-    sender = Sender(recorder, fleet, builder, inputs, clock, demand[settings.ui.previews])
+    sender = Sender(recorder, fleet, builder, inputs, clock, demand[settings.ui.previews], feed)
     supervisor = tuner = None
     if comfyui.launch and only is None:
         slots = slots_here(workspace)
@@ -124,6 +126,7 @@ def make_agent(
         grids=grids,
         expiry=Expiry(store, settings.batch_expiry_seconds, runs.all, clock),
         live=live,
+        feed=FeedServer(feed, workspace.locks, lock.worker) if only is None and connect is None else None,
         idleness=Idleness(store, states, clock, lock.worker, only, patience.failover),
         supervisor=supervisor,
         tuner=tuner,
@@ -132,7 +135,7 @@ def make_agent(
 
 
 def _make_fleet(
-    workspace: Workspace, client_id: str, connect: Connect | None, clock: Clock, *, is_quiet: bool
+    workspace: Workspace, client_id: str, connect: Connect | None, clock: Clock, feed: LiveFeed, *, is_quiet: bool
 ) -> Fleet:
     settings = workspace.settings
     limits = Limits(
@@ -141,4 +144,5 @@ def _make_fleet(
         is_quiet=is_quiet,
         keep_free_bytes=round(settings.paths.keep_free_gb * 1024**3),
     )
-    return Fleet(server_urls(workspace), connect or connect_over_http(client_id, limits, clock), limits, clock)
+    connect = connect or connect_over_http(client_id, limits, clock, hear=feed.hear)
+    return Fleet(server_urls(workspace), connect, limits, clock)

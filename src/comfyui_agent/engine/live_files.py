@@ -121,7 +121,7 @@ class LiveFile:
 def remove_stale(folder: Path, worker: str) -> None:
     """The files of an agent that is gone."""
     name = glob.escape(worker)
-    for pattern in (f"{name}.live.*", f"{name}.*{PREVIEW}", f"{name}.*{PREVIEW}{UNNAMED}"):
+    for pattern in (f"{name}.live.*", f"{name}.feed.*", f"{name}.*{PREVIEW}", f"{name}.*{PREVIEW}{UNNAMED}"):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
 

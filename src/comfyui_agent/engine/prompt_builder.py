@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from comfyui_agent.config.sealing import CannotOpen, SecretBox
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
@@ -22,6 +24,7 @@ from comfyui_agent.engine.result_names import stem_of
 from comfyui_agent.engine.server_inputs import uploads_of
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.needs import Described
+from comfyui_agent.store.posted_prompts import ClientPrompt
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
 
@@ -41,6 +44,8 @@ class BuiltPrompt:
     expected: frozenset[str] | None
     plain: Graph
     """The template with the values of the job, and nothing else."""
+    client: ClientPrompt | None = None
+    """Who posted it at the gateway, and what else they sent."""
 
 
 class PromptBuilder:
@@ -79,7 +84,23 @@ class PromptBuilder:
             graph = avoiding_cache(graph, leased.prompt_id)
         folder = f"e3_{self._store.identity}/{leased.lease.job_id // JOBS_PER_FOLDER}"
         expected = None if node is None else frozenset({node})
-        return BuiltPrompt(_saving_apart(graph, f"{folder}/{leased.prompt_id}"), expected, plain)
+        client = await self._store.run(ops.prompt_of_job, leased.lease.job_id) if leased.is_posted else None
+        if client is not None:
+            client = self._with_secrets(client)
+            expected = frozenset()  # a client may want no more than a text or a preview
+        apart = _saving_apart(graph, f"{folder}/{leased.prompt_id}", are_posted=client is not None)
+        return BuiltPrompt(apart, expected, plain, client)
+
+    def _with_secrets(self, client: ClientPrompt) -> ClientPrompt:
+        """What a client posted, with the keys that were sealed."""
+        if client.secrets is None:
+            return client
+        try:
+            opened = SecretBox(self._workspace.secrets_key).open(client.secrets)
+        except CannotOpen as error:
+            remedy = "give all machines the same database/secrets.key, and post the prompt again"
+            raise NotBuildable(f"its API keys cannot be read here: {error}: {remedy}") from None
+        return replace(client, extra_data={**client.extra_data, **opened}, secrets=None)
 
     async def needs_of(self, job: Described) -> Needs | None:
         """What a row needs that was made by hand. None if it cannot become a prompt."""
@@ -152,9 +173,17 @@ def _values(text: str | None) -> Mapping[str, Any]:
     return values
 
 
-def _saving_apart(graph: Graph, prefix: str) -> dict[str, Any]:
-    """Every node that saves does so under a prefix of this run, in a folder that stays small."""
-    saving = saving_nodes(graph)
+def _leads_out(prefix: str) -> bool:
+    """Whether a prefix leaves the server's folder. Then the server says so."""
+    return posixpath.isabs(prefix) or posixpath.normpath(prefix).startswith("..")
+
+
+def _saving_apart(graph: Graph, prefix: str, *, are_posted: bool) -> dict[str, Any]:
+    """Every node that saves does so under a prefix of this run, in a folder that stays small.
+
+    What a client of the gateway wants to save outside the server's folder is refused by the server, in its own words.
+    """
+    saving = [each for each, given in saving_nodes(graph).items() if not (are_posted and _leads_out(given))]
     apart = dict(graph)
     for node_id in saving:
         own = prefix if len(saving) == 1 else f"{prefix}_{re.sub(r'[^A-Za-z0-9]+', '-', node_id)}"

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from typing_extensions import assert_never
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.cancellation import Cancellation
-from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.comfy.errors import ComfyError, PromptRejected
 from comfyui_agent.comfy.outcomes import Failed, Outcome, Succeeded
 from comfyui_agent.comfy.watch import Progress, Watch
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp
+from comfyui_agent.domain.texts import json_text
 from comfyui_agent.engine.collector import Collector, LostMeanwhile, ServerAway, Unkeepable
 from comfyui_agent.engine.patience import (
     EndRun,
@@ -108,10 +109,13 @@ class Run:
         finally:
             self.server.ended(self.leased.prompt_id)
             self.server.fetching.discard(self.leased.prompt_id)
+            self._parts.sender.feed.end(self.server.name, self.leased.prompt_id)
 
     async def _live(self) -> None:
         try:
             outcome = await self._render()
+            if outcome is not None and outcome.entry is not None:
+                self._keep_for_client(outcome.entry.told)
             if isinstance(outcome, Succeeded):
                 outcome = await self._collect(outcome)
         except ServerAway:
@@ -131,7 +135,14 @@ class Run:
             return self._failed(error.kind, error.message)
         except ComfyError as error:
             failure = await self._parts.sender.explain(error, self.leased, self.server)
+            if isinstance(error, PromptRejected) and error.answer is not None:
+                self._keep_for_client({"rejected": error.answer})
             return Failed(self.leased.prompt_id, failure)
+
+    def _keep_for_client(self, entry: Mapping[str, Any]) -> None:
+        """What the server said about a posted prompt is recorded with its end."""
+        if self.leased.is_posted:
+            self.leased = replace(self.leased, lease=replace(self.leased.lease, entry=json_text(entry)))
 
     async def _wait(self, watch: Watch) -> Outcome:
         """The end of the prompt, or of our patience with it. ServerAway if the server is given up."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.sent_prompt import filled_in
 from comfyui_agent.domain.texts import json_text
+from comfyui_agent.engine.live_feed import LiveFeed
 from comfyui_agent.engine.prompt_builder import BuiltPrompt, NotBuildable
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.fleet.server import FleetServer
@@ -83,6 +84,7 @@ class Sender:
     clock: Clock
     wants_previews: Callable[[], bool]
     """Asked at the moment of sending."""
+    feed: LiveFeed = field(default_factory=LiveFeed)
 
     async def begin(self, run: SendingRun) -> Watch | None:
         """Send the prompt of a run, or take over one that was sent. None: nothing was sent, and that is recorded."""
@@ -94,6 +96,8 @@ class Sender:
                 return client.take_over(leased.prompt_id)
             await self.recorder.write(ops.refuse_job, leased.lease, Failure(FailureClass.INVALID, str(error)))
             return None
+        if built.client is not None:
+            self.feed.begin(run.server.name, leased.prompt_id, built.client)
         if leased.is_taken_over:
             return client.take_over(leased.prompt_id, built.graph, built.expected)
         return await self._send(run, built)
@@ -164,9 +168,13 @@ class Sender:
     async def _post_in_turn(self, leased: Leased, server: FleetServer, built: BuiltPrompt) -> Watch:
         async with server.sending:
             await self.clock.wait_while(lambda: bool(server.freeing))  # it would take the memory that is being freed
-            extra_data = WITH_PREVIEWS if self.wants_previews() else None
+            extra_data = WITH_PREVIEWS if built.client or self.wants_previews() else {}
+            targets = None
+            if built.client is not None:
+                extra_data, targets = {**extra_data, **built.client.extra_data}, built.client.targets
             watch = await server.client.submit(
-                built.graph, leased.prompt_id, extra_data=extra_data, expected=built.expected
+                built.graph, leased.prompt_id, extra_data=extra_data or None, expected=built.expected, targets=targets
             )
             server.accepted(leased.prompt_id)
+            self.feed.accepted(server.name, leased.prompt_id)
             return watch

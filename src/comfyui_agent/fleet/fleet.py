@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 from comfyui_agent.clock import SYSTEM_CLOCK, Clock
+from comfyui_agent.comfy.address import ServerAddress
 from comfyui_agent.comfy.answers import QueueView
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
@@ -26,11 +28,19 @@ BREATH = 0.05
 Connect = Callable[[str], Connection]
 
 
-def connect_over_http(client_id: str, limits: Limits, clock: Clock, *, listen: bool = True) -> Connect:
-    """Connections to real servers."""
+def connect_over_http(
+    client_id: str,
+    limits: Limits,
+    clock: Clock,
+    *,
+    listen: bool = True,
+    hear: Callable[[str, str | bytes], None] = lambda *_: None,
+) -> Connect:
+    """Connections to real servers. `hear` is called with a server and every frame that it sends."""
 
     def connect(url: str) -> Connection:
-        client = ComfyClient(url, client_id=client_id, limits=limits, listen=listen, clock=clock)
+        tap = partial(hear, str(ServerAddress.parse(url)))
+        client = ComfyClient(url, client_id=client_id, limits=limits, listen=listen, clock=clock, tap=tap)
         return Connection(str(client.address), client, ComfyClient(url, limits=PROBE, listen=False))
 
     return connect

@@ -67,6 +67,7 @@ class ServerClient(AbstractAsyncContextManager[Any], Protocol):
         *,
         extra_data: Mapping[str, Any] | None = None,
         expected: Iterable[str] | None = None,
+        targets: Iterable[str] | None = None,
     ) -> Watch: ...
 
     def take_over(

@@ -105,7 +105,7 @@ async def add_file(store: Store, admission: Admission, workspace: Workspace, pat
             message = f"outputs.file_path: {file_path} belongs to {holder}: give this one another"
             return JobAnswer(path.name, known, message)
         target = workspace.processing / folder_of(filed.job.job_type) / path.name
-        other = known.source if known is not None and known.source != workspace.job_file(target) else None
+        other = known.job_file if known is not None and known.job_file != workspace.job_file(target) else None
         if other is not None and (workspace.root / other).exists():
             return JobAnswer(path.name, known, f"the name belongs to {other}: rename one of them")
         try:
@@ -141,8 +141,8 @@ async def resubmit(store: Store, admission: Admission, workspace: Workspace, job
                 continue
             filed: ReadFile | None = None
             try:
-                if job.source is not None:
-                    filed = await _read(admission, workspace.root / job.source)
+                if job.job_file is not None:
+                    filed = await _read(admission, workspace.root / job.job_file)
             except Unsettled:  # there is no such file
                 pass
             except OSError as error:
@@ -150,8 +150,8 @@ async def resubmit(store: Store, admission: Admission, workspace: Workspace, job
                 continue
             if filed is not None:
                 files.append(replace(filed, insists=True))
-            elif job.template_hash is None and job.source is not None:
-                refuse(job, f"its file {job.source} is gone, and it never could be read: drop it again")
+            elif job.template_hash is None and job.job_file is not None:
+                refuse(job, f"its file {job.job_file} is gone, and it never could be read: drop it again")
             else:
                 without_file.append(job)
         for filed, outcome in zip(files, await store.run(ops.file_jobs, files), strict=True):

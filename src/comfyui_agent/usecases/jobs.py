@@ -99,8 +99,8 @@ async def remove_jobs(
     actor.check_owners(jobs)
     removed = set(await store.run(ops.remove_jobs, [job.id for job in jobs]))
     for job in jobs:
-        if job.id in removed and job.source is not None:
-            await INTAKE.run(put_aside, workspace, job.source)
+        if job.id in removed and job.job_file is not None:
+            await INTAKE.run(put_aside, workspace, job.job_file)
     names = [job.config_name for job in jobs if job.id in removed]
     if names:
         message = counted_jobs(names) if is_list else names[0]  # a row of the trail cannot refer to what is gone
