@@ -12,17 +12,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 from unittest import mock
-
-import psycopg
 
 from bare import trivial
 from comfyui_agent.domain.jobs import NewJob, Template
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import migrate_store, open_store
+from comfyui_agent.store.port import SHARED_QUERIES, load_queries
+from comfyui_agent.store.postgres import session as postgres_session
 from comfyui_agent.store.postgres.connection import Place
+from comfyui_agent.store.postgres.session import QUERIES, VALUE, PostgresSession, _bound
 from comfyui_agent.store.records import Window
 from pairs import measure_pairs
 from pg_server import Postgres, postgres
@@ -30,9 +32,10 @@ from queueing import LEASE_SECONDS, PAYLOAD, SERVER, WORKER, Drive
 from report import Line, at_least
 from sizes import QUICK, size
 
-AGENTS = {1: 1, 16: 8}
-"""By callers at once: the others have a connection for each of them."""
-CALLERS = tuple(AGENTS)
+CALLERS = (1, 16)
+AGENTS = 8
+"""How many agents share the callers where there are many. One agent has one connection that writes; the others have one
+for each caller."""
 JOBS = size(400, 16)
 WHY = "E3 keeps states, leases, attempts, events and counts of a job where others keep a row or two"
 
@@ -75,6 +78,7 @@ async def by_store(url: str, callers: int, agents: int = 1) -> Drive:
     return Drive(rate, commits)
 
 
+TEXTS = load_queries(SHARED_QUERIES, Path(postgres_session.__file__).parent / "queries")
 Statement = tuple[Any, Any]
 Steps = list[list[Statement]]
 
@@ -87,16 +91,20 @@ class Recording:
 
     @contextmanager
     def on(self) -> Any:
-        plain = psycopg.Cursor.execute
+        begin, send = PostgresSession.begin, PostgresSession._send
 
-        def execute(cursor: Any, query: Any, values: Any = None, **options: Any) -> Any:
-            if query == b"BEGIN":
+        def begun(session: Any, statement: bytes, **options: Any) -> None:
+            if statement == b"BEGIN":
                 self.steps.append([])
-            elif isinstance(values, dict) and self.steps:
-                self.steps[-1].append((query, dict(values)))
-            return plain(cursor, query, values, **options)
+            begin(session, statement, **options)
 
-        with mock.patch.object(psycopg.Cursor, "execute", execute):
+        def sent(session: Any, name: str, values: Any) -> Any:
+            if self.steps:
+                text = VALUE.sub(r"%(\1)s", TEXTS[name].replace("%", "%%"))
+                self.steps[-1].append((text, {each: _bound(values[each]) for each in QUERIES[name].names}))
+            return send(session, name, values)
+
+        with mock.patch.object(PostgresSession, "begin", begun), mock.patch.object(PostgresSession, "_send", sent):
             yield
 
 
@@ -211,14 +219,16 @@ def measure_with(server: Postgres, callers: int) -> list[Line]:
     said = f"{drives[-1].commits} commits for {JOBS} jobs, {found.seen('/s')}"
     why = "the price of rows as mappings, threads and futures"
     lines = [at_least(f"{what}, against the same statements bare, {said}", 0.6, found.ratio, why=why)]
+    if callers > 1:
+        print(f"        {what}, shared by {AGENTS} agents: {ours(0, AGENTS):.0f}/s", flush=True)
     for name, rival in RIVALS.items() if find_spec("procrastinate") or not QUICK else ():
 
         def theirs(_: int, rival: Any = rival) -> float:
             with server.fresh() as url:
                 return float(asyncio.run(rival(url, callers)))
 
-        found = measure_pairs(lambda pair: ours(pair, AGENTS[callers]), theirs)
-        shown = f"{what}, at {AGENTS[callers]} agents, against {name}, {found.seen('/s')}"
+        found = measure_pairs(ours, theirs)
+        shown = f"{what}, against {name}, {found.seen('/s')}"
         lines.append(at_least(shown, 1.0, found.ratio, why=WHY))
     return lines
 

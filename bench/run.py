@@ -38,6 +38,7 @@ import pg_queueing
 import pg_waking
 import pressing
 import queueing
+import relaying
 import routing
 import simulating
 import spending
@@ -63,6 +64,7 @@ ALONE: dict[str, Bench] = {
     "attacking": attacking.measure,
     "batching": lambda: batching.measure_queueing() + batching.measure_grid(),
     "spending-fleet": spending.measure_fleet,
+    "relaying-crowd": relaying.measure_sockets,
     "pg_queueing": pg_queueing.measure,
     "pg_filling": pg_filling.measure,
     "pg_waking": pg_waking.measure,
@@ -77,6 +79,7 @@ STEADY: dict[str, BenchOfServer] = {
     "working": lambda name, url: working.measure(name, url, size(100, 5)),
     "finishing": lambda name, url: finishing.measure_p95(name, url, size(300, 5)),
     "holding": holding.measure,
+    "relaying": relaying.measure,
     "dropping-latency": dropping.measure_latency,
 }
 SLOW: dict[str, BenchOfServer] = {"pausing": pausing.measure}
@@ -88,6 +91,7 @@ REAL: dict[str, BenchOfServer] = {
     "finishing": lambda name, url: finishing.measure_median(name, url, size(300, 5)),
     "dropping-latency": STEADY["dropping-latency"],
     "spending": spending.measure,
+    "relaying": relaying.measure,
 }
 NAMES = list(dict.fromkeys([*ALONE, *STEADY, *SLOW, *REAL]))
 

@@ -21,8 +21,9 @@ from support.children import (  # noqa: F401
 from support.hosts import network  # noqa: F401
 from support.new_databases import install as install_new_databases
 from support.object_stores import bucket, moto, object_stores, rclone  # noqa: F401
-from support.servers import REAL_DIR, ServerProcess, real_comfyui, simulator
-from support.shared_servers import KINDS, RENDER_SECONDS, Servers
+from support.servers import REAL_DIR, ServerProcess
+from support.shared_servers import BEHIND, KINDS, Servers, server_process
+from support.versions import AT_GATEWAY, skip_other_versions
 from support.wire import Wire
 
 pytest_plugins = ["comfyui_agent.sim.pytest_plugin"]
@@ -55,28 +56,32 @@ def _postgres_ends_with_the_run() -> Iterator[None]:
 
 @pytest.fixture(scope="session", params=KINDS)
 def server_kind(request: pytest.FixtureRequest) -> str:
-    """Which of the two servers a test runs against: sim or real."""
+    """Which server a test runs against: sim or real."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
-async def wire(servers: Servers, server_kind: str) -> AsyncIterator[Wire]:
+async def wire(servers: Servers, server_kind: str, request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
     """The server, idle, with nothing of this test left behind afterwards."""
-    async for ready in _idle_wire(servers.url(server_kind)):
+    async for ready in _idle_wire(servers.url(server_kind), request):
         yield ready
 
 
 @pytest.fixture
-async def slow_wire(servers: Servers, server_kind: str) -> AsyncIterator[Wire]:
+async def slow_wire(servers: Servers, server_kind: str, request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
     """The server on which sampling takes long enough to be looked at."""
-    async for ready in _idle_wire(servers.url(server_kind, slow=True)):
+    async for ready in _idle_wire(servers.url(server_kind, slow=True), request):
         yield ready
 
 
-async def _idle_wire(url: str) -> AsyncIterator[Wire]:
+async def _idle_wire(url: str, request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
     async with aiohttp.ClientSession() as session:
         ready = Wire(session, url)
+        await ready.learn_version()
+        if request.getfixturevalue("server_kind") in BEHIND and request.node.get_closest_marker("of_the_wire"):
+            ready.version = AT_GATEWAY
+        skip_other_versions(request, ready.version)
         await ready.idle()
         yield ready
         await ready.leave()
@@ -88,6 +93,6 @@ def own_server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> It
     if server_kind == "real" and not REAL_DIR:
         pytest.skip("a server known only by E3_COMFYUI_URL cannot be restarted from here")
     folder = tmp_path_factory.mktemp(f"own-{server_kind}")
-    process = real_comfyui(folder) if server_kind == "real" else simulator(folder, "--render-seconds", RENDER_SECONDS)
+    process = server_process(server_kind, folder, slow=True)
     yield process
     process.kill()

@@ -134,6 +134,8 @@ def test_the_keys_do_what_the_help_says(site: Site, visit: Visit) -> None:
     page.keyboard.press("b")
     answer(page, "Run keys_1 before others?", "Bump 1 job")
     until(lambda: site.job("keys_1")["priority"] == 49, "a bump")
+    expect(page.get_by_text("keys_1 has priority 49")).to_be_visible()
+    expect(page.get_by_role("checkbox", checked=True)).to_have_count(0)
 
     page.get_by_role("link", name="keys_2").focus()
     page.keyboard.press("c")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from support.graphs import failing, picture, slow_graph, two_pictures
@@ -56,7 +58,16 @@ async def test_a_failure_names_the_node_and_what_it_raised(wire: Wire) -> None:
     assert (error["node_id"], error["node_type"], error["executed"]) == ("2", "SaveImage", ["1"])
     assert error["exception_type"] == "Exception"
     assert error["exception_message"].endswith("\n")
-    assert all(isinstance(line, str) for line in error["traceback"])
+    lines = [re.match(r'  File "/.*/(\w+)\.py", line \d+, in (\w+)\n', line) for line in error["traceback"]]
+    calls = [line.groups() for line in lines if line is not None]
+    assert len(calls) == len(lines)
+    assert [function for file, function in calls if file == "execution"] == [
+        "execute",
+        "get_output_data",
+        "_async_map_node_over_list",
+        "process_inputs",
+    ]
+    assert calls[4][0] == "nodes"
     assert error["current_inputs"]["filename_prefix"][0].startswith("../")
     assert isinstance(error["current_inputs"]["images"][0], str)
     assert sorted(error["current_outputs"]) == ["1", "2"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from support.graphs import failing, picture, slow_graph
-from support.wire import Wire
+from support.graphs import failing, fresh_prefix, node, picture, slow_graph
+from support.wire import Graph, Wire
 
 
 def marked(workflow_id: str) -> dict[str, Any]:
@@ -27,6 +27,14 @@ async def ids(wire: Wire, workflow_id: str, **query: Any) -> list[str]:
     return [job["id"] for job in (await listing(wire, workflow_id, **query))["jobs"]]
 
 
+async def ended(wire: Wire, graph: Graph) -> dict[str, Any]:
+    """The job that a prompt was, after it ran."""
+    prompt_id = await wire.submit(graph)
+    await wire.finished(prompt_id)
+    job: dict[str, Any] = (await wire.get(f"/api/jobs/{prompt_id}")).body
+    return job
+
+
 async def three_ended(wire: Wire, workflow_id: str) -> list[str]:
     """Three prompts created at different milliseconds."""
     prompt_ids = []
@@ -38,6 +46,7 @@ async def three_ended(wire: Wire, workflow_id: str) -> list[str]:
     return prompt_ids
 
 
+@pytest.mark.of_the_wire
 async def test_a_completed_job_tells_its_times_and_first_picture(wire: Wire) -> None:
     workflow_id = uuid.uuid4().hex
     answer = await wire.offer(picture(), extra_data=marked(workflow_id))
@@ -53,6 +62,7 @@ async def test_a_completed_job_tells_its_times_and_first_picture(wire: Wire) -> 
         "execution_start_time": messages[0][1]["timestamp"],
         "execution_end_time": messages[-1][1]["timestamp"],
         "outputs_count": 1,
+        **({"previewable_outputs_count": 1} if wire.since("0.32") else {}),
         "preview_output": entry["outputs"]["2"]["images"][0] | {"nodeId": "2", "mediaType": "images"},
         "workflow_id": workflow_id,
     }
@@ -67,6 +77,7 @@ async def test_a_failed_job_tells_its_error(wire: Wire) -> None:
     assert "preview_output" not in job
 
 
+@pytest.mark.of_the_wire
 async def test_running_and_waiting_jobs_tell_less(slow_wire: Wire) -> None:
     workflow_id = uuid.uuid4().hex
     running = await slow_wire.submit(await slow_graph(slow_wire), extra_data=marked(workflow_id))
@@ -75,6 +86,7 @@ async def test_running_and_waiting_jobs_tell_less(slow_wire: Wire) -> None:
     jobs = {job["id"]: job for job in (await listing(slow_wire, workflow_id))["jobs"]}
     assert (jobs[running]["status"], jobs[waiting]["status"]) == ("in_progress", "pending")
     shape = {"id", "status", "priority", "create_time", "outputs_count", "workflow_id"}
+    shape |= {"previewable_outputs_count"} if slow_wire.since("0.32") else set()
     assert jobs[running].keys() == jobs[waiting].keys() == shape
     assert await ids(slow_wire, workflow_id, status="pending") == [waiting]
     assert await ids(slow_wire, workflow_id, status="in_progress") == [running]
@@ -83,7 +95,9 @@ async def test_running_and_waiting_jobs_tell_less(slow_wire: Wire) -> None:
     await slow_wire.interrupt(running)
     await slow_wire.finished(running)
     interrupted = (await slow_wire.get(f"/api/jobs/{running}")).body
-    assert (interrupted["status"], "execution_error" in interrupted) == ("failed", False)
+    ended_as = "cancelled" if slow_wire.since("0.9") else "failed"
+    assert (interrupted["status"], "execution_error" in interrupted) == (ended_as, False)
+    assert await ids(slow_wire, workflow_id, status=ended_as) == [running]
     assert isinstance(interrupted["execution_end_time"], int)
 
 
@@ -148,6 +162,92 @@ async def test_jobs_are_paged(wire: Wire) -> None:
     ]:
         page = await listing(wire, workflow_id, sort_order="asc", **query)
         assert ([job["id"] for job in page["jobs"]], page["pagination"]) == (expected, pagination)
+
+
+@pytest.mark.until("0.9")
+@pytest.mark.of_the_wire
+async def test_no_job_counts_as_cancelled(wire: Wire) -> None:
+    assert (await wire.get("/api/jobs?status=cancelled")).status == 400
+
+
+@pytest.mark.of_the_wire
+async def test_latents_cannot_be_shown(wire: Wire) -> None:
+    latent = node("EmptyLatentImage", width=64, height=64, batch_size=1)
+    save = node("SaveLatent", samples=["1", 0], filename_prefix=fresh_prefix())
+    job = await ended(wire, {"1": latent, "2": save})
+    assert job["outputs_count"] == 1
+    assert job.get("previewable_outputs_count") == (0 if wire.since("0.32") else None)
+    assert "preview_output" not in job
+
+
+@pytest.mark.parametrize("text", ["some words", "x" * 1025])
+@pytest.mark.of_the_wire
+async def test_a_text_is_no_output_and_is_shown_in_part_since_0_16(wire: Wire, text: str) -> None:
+    value = node("PrimitiveString", value=text)
+    job = await ended(wire, {"1": value, "2": node("PreviewAny", source=["1", 0], fresh=fresh_prefix())})
+    assert job["outputs_count"] == 0
+    preview = {"content": text[:1024], "nodeId": "2", "mediaType": "text"}
+    if len(text) > 1024:
+        preview["truncated"] = True
+    assert job.get("preview_output") == (preview if wire.since("0.16") else None)
+
+
+@pytest.mark.since("0.30")
+async def test_a_picture_is_shown_rather_than_a_text(wire: Wire) -> None:
+    graph = picture() | {"3": node("PrimitiveString", value="words")}
+    graph["4"] = node("PreviewAny", source=["3", 0], fresh=fresh_prefix())
+    job = await ended(wire, graph)
+    assert (job["outputs_count"], job["preview_output"]["mediaType"]) == (1, "images")
+
+
+@pytest.mark.until("0.26")
+@pytest.mark.parametrize("path", ["/api/jobs/cancel", "/api/jobs/no-such-job/cancel"])
+@pytest.mark.of_the_wire
+async def test_there_is_no_way_to_cancel_a_job(wire: Wire, path: str) -> None:
+    assert (await wire.post(path, {"job_ids": []})).status == 405
+
+
+@pytest.mark.since("0.26")
+async def test_waiting_and_running_jobs_are_cancelled_by_their_ids(slow_wire: Wire) -> None:
+    running = await slow_wire.submit(await slow_graph(slow_wire))
+    await slow_wire.running(running)
+    first, second = await slow_wire.submit(picture()), await slow_wire.submit(picture())
+    answer = await slow_wire.post(f"/api/jobs/{first}/cancel")
+    assert (answer.status, answer.body) == (200, {"cancelled": True})
+    assert (await slow_wire.get(f"/api/jobs/{first}")).status == 404
+    answer = await slow_wire.post("/api/jobs/cancel", {"job_ids": [str(uuid.uuid4()), second, running]})
+    assert (answer.status, answer.body) == (200, {"cancelled": True})
+    entry = await slow_wire.finished(running)
+    assert entry["status"]["messages"][-1][0] == "execution_interrupted"
+    assert (await slow_wire.get(f"/history/{second}")).body == {}
+    for path, body in [(f"/api/jobs/{running}/cancel", None), ("/api/jobs/cancel", {"job_ids": [first, running]})]:
+        assert (await slow_wire.post(path, body)).body == {"cancelled": False}
+
+
+@pytest.mark.since("0.26")
+async def test_cancelling_one_unknown_job_does_nothing_whatever_its_id(wire: Wire) -> None:
+    assert (await wire.post("/api/jobs/no-such-job/cancel")).body == {"cancelled": False}
+    assert (await wire.post("/api/jobs/cancel", {"job_ids": []})).body == {"cancelled": False}
+
+
+@pytest.mark.since("0.26")
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        (b"{", {"error": "Request body must be valid JSON"}),
+        (b"", {"error": "Request body must be valid JSON"}),
+        (b"[]", {"error": "job_ids must be a list"}),
+        (b"{}", {"error": "job_ids must be a list"}),
+        (b'{"job_ids": "all"}', {"error": "job_ids must be a list"}),
+        (
+            b'{"job_ids": ["x", 5, {}]}',
+            {"error": "job_ids contains invalid id(s)", "invalid_ids": ["x", "5", "{}"]},
+        ),
+    ],
+)
+async def test_ids_that_make_no_sense_are_refused(wire: Wire, body: bytes, answer: dict[str, Any]) -> None:
+    refused = await wire.post("/api/jobs/cancel", data=body)
+    assert (refused.status, refused.body) == (400, answer)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ async def test_each_prompt_gets_the_next_number(wire: Wire) -> None:
     assert await next_number(wire) == first + 1
 
 
+@pytest.mark.not_at_gateway("numbers are those of jobs")
 async def test_a_rejected_prompt_uses_up_a_number(wire: Wire) -> None:
     first = await next_number(wire)
     assert (await wire.post("/prompt", {"prompt": {}})).status == 400
@@ -29,6 +30,7 @@ async def test_a_rejected_prompt_uses_up_a_number(wire: Wire) -> None:
     assert await next_number(wire) == first + 3
 
 
+@pytest.mark.not_at_gateway("numbers are those of jobs")
 async def test_a_given_number_leaves_the_counter_alone(wire: Wire) -> None:
     first = await next_number(wire)
     assert (await wire.offer(picture(), number=1000)).body["number"] == 1000
@@ -70,12 +72,40 @@ async def test_a_prompt_without_an_id_gets_a_uuid(wire: Wire) -> None:
     assert str(uuid.UUID(prompt_id)) == prompt_id
 
 
+@pytest.mark.until("0.25")
 @pytest.mark.parametrize(("given", "kept"), [(None, "None"), (17, "17"), ("any text", "any text")])
+@pytest.mark.of_the_wire
 async def test_any_id_is_taken_as_text(wire: Wire, given: Any, kept: str) -> None:
     assert await wire.submit(picture(), prompt_id=given) == kept
     assert (await wire.finished(kept))["prompt"][1] == kept
 
 
+@pytest.mark.since("0.25")
+@pytest.mark.parametrize(
+    "given", ["any text", "", 17, [], "C20EF73A-9758-4E56-B4E1-A7DB7E181399", "4da6f01771a74b70b025b550b1bc41f0"]
+)
+@pytest.mark.not_at_gateway("numbers are those of jobs")
+async def test_an_id_must_be_a_canonical_uuid(wire: Wire, given: Any) -> None:
+    first = await next_number(wire)
+    answer = await wire.offer(picture(), prompt_id=given)
+    details = "prompt_id must be a UUID string in canonical lowercase hyphenated form; omit it to let the server "
+    assert (answer.status, answer.body["node_errors"]) == (400, {})
+    assert answer.body["error"] == {
+        "type": "invalid_prompt_id",
+        "message": "prompt_id must be a valid UUID",
+        "details": details + "generate one",
+        "extra_info": {},
+    }
+    assert await next_number(wire) == first + 2
+
+
+@pytest.mark.since("0.25")
+async def test_an_id_that_is_null_is_none(wire: Wire) -> None:
+    minted = await wire.submit(picture(), prompt_id=None)
+    assert str(uuid.UUID(minted)) == minted
+
+
+@pytest.mark.not_at_gateway("the same id is the same job")
 async def test_an_id_may_be_used_twice_and_the_history_keeps_the_later_run(wire: Wire) -> None:
     prompt_id, between = str(uuid.uuid4()), str(uuid.uuid4())
     async with wire.socket() as recorder:

@@ -54,18 +54,53 @@ def essence(declaration: list[Any], expected: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def expected_of(wire: Wire, class_type: str) -> dict[str, Any]:
+    """What is known of a node; `until` has what was different before a version."""
+    expected = {**CORE_NODES[class_type], **CORE_NODES[class_type]["input"]}
+    for version, older in CORE_NODES[class_type].get("until", {}).items():
+        if not wire.since(version):
+            expected |= older
+    return expected
+
+
 @pytest.mark.parametrize("class_type", CORE_NODES)
 async def test_a_core_node_declares_these_inputs_and_outputs(wire: Wire, class_type: str) -> None:
-    expected, info = CORE_NODES[class_type], await described(wire, class_type)
+    expected, info = expected_of(wire, class_type), await described(wire, class_type)
     assert info.keys() >= COMMON_KEYS
     assert info["name"] == class_type
     for key in ("output", "output_is_list", "output_name", "output_node"):
         assert info[key] == expected[key], key
     for section in ("required", "optional"):
         inputs = info["input"].get(section, {})
-        wanted = expected["input"].get(section, {})
+        wanted = expected.get(section, {})
         assert {name: essence(inputs[name], wanted.get(name, {})) for name in inputs} == wanted
         assert info["input_order"].get(section, []) == list(inputs) == list(wanted)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "first"),
+    [
+        ("search_aliases", [], "0.11"),
+        ("is_input_list", False, "0.12"),
+        ("essentials_category", "Image Tools", "0.18"),
+        ("has_intermediate_output", False, "0.19"),
+    ],
+)
+async def test_newer_versions_tell_more_of_a_node(wire: Wire, key: str, value: Any, first: str) -> None:
+    info = await described(wire, "ImageScaleBy")
+    assert info.get(key, "absent") == (value if wire.since(first) else "absent")
+
+
+async def test_inputs_outputs_and_nodes_are_explained(wire: Wire) -> None:
+    info = await described(wire, "VAEDecode")
+    assert info["description"] == "Decodes latent images back into pixel space images."
+    assert info["input"]["required"]["samples"] == ["LATENT", {"tooltip": "The latent to be decoded."}]
+    assert info["output_tooltips"] == ["The decoded image."]
+
+
+async def test_inputs_for_experts_are_marked(wire: Wire) -> None:
+    _, options = (await described(wire, "KSamplerAdvanced"))["input"]["required"]["start_at_step"]
+    assert options.get("advanced", False) is wire.since("0.15")
 
 
 async def test_an_unknown_class_is_described_by_nothing(wire: Wire) -> None:
@@ -92,10 +127,11 @@ async def test_choices_come_in_two_forms(wire: Wire) -> None:
 
 
 async def test_hidden_inputs_come_in_two_forms(wire: Wire) -> None:
-    older = (await described(wire, "SaveImage"))["input"]["hidden"]
-    newer = (await described(wire, "SaveAnimatedPNG"))["input"]["hidden"]
-    assert older == {"prompt": "PROMPT", "extra_pnginfo": "EXTRA_PNGINFO"}
-    assert newer == {"prompt": ["PROMPT"], "extra_pnginfo": ["EXTRA_PNGINFO"]}
+    older, newer = await described(wire, "SaveImage"), await described(wire, "SaveAnimatedPNG")
+    assert older["input"]["hidden"] == {"prompt": "PROMPT", "extra_pnginfo": "EXTRA_PNGINFO"}
+    assert newer["input"]["hidden"] == {"prompt": ["PROMPT"], "extra_pnginfo": ["EXTRA_PNGINFO"]}
+    for info in (older, newer):
+        assert info["input_order"]["hidden"] == list(info["input"]["hidden"]) == ["prompt", "extra_pnginfo"]
 
 
 async def test_seeds_are_marked_as_such(wire: Wire) -> None:

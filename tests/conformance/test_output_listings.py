@@ -93,6 +93,43 @@ async def test_a_previewed_mask_says_that_it_is_still(wire: Wire) -> None:
     assert (shown.size, shown.getpixel((0, 0))) == ((16, 8), (127, 127, 127))
 
 
+async def test_what_is_between_two_shades_becomes_the_darker_one(wire: Wire) -> None:
+    """Pixels are numbers from 0 to 1; a saved one is cut off, not rounded, and so 1 - 65/255 is 189 of 255."""
+    name = (await wire.post("/upload/image", data=form(png((64, 65, 255)), f"{fresh_prefix()}.png"))).body["name"]
+    graph = {
+        "1": node("LoadImage", image=name),
+        "2": node("ImageInvert", image=["1", 0]),
+        "3": node("SaveImage", images=["2", 0], filename_prefix=fresh_prefix()),
+    }
+    (listed,) = (await wire.run(graph))["outputs"]["3"]["images"]
+    assert opened((await wire.get("/view", params=listed)).body).getpixel((0, 0)) == (191, 189, 0)
+
+
+@pytest.mark.since("0.28")
+async def test_what_is_saved_or_shown_is_passed_on(wire: Wire) -> None:
+    graph = picture(color=0x000000)
+    graph["3"] = node("PreviewImage", images=["2", 0])
+    graph["4"] = node("ImageInvert", image=["3", 0])
+    graph["5"] = node("SaveImage", images=["4", 0], filename_prefix=fresh_prefix())
+    graph["6"] = node("PrimitiveInt", value=5)
+    graph["7"] = node("PreviewAny", source=["6", 0])
+    graph["8"] = node("PreviewAny", source=["7", 0], fresh=fresh_prefix())
+    outputs = (await wire.run(graph))["outputs"]
+    assert outputs.keys() == {"2", "3", "5", "7", "8"}
+    (listed,) = outputs["5"]["images"]
+    assert opened((await wire.get("/view", params=listed)).body).getpixel((0, 0)) == (255, 255, 255)
+    assert outputs["8"] == {"text": ["5"]}
+
+
+@pytest.mark.until("0.26")
+async def test_nothing_follows_after_a_node_that_saves(wire: Wire) -> None:
+    graph = picture() | {"3": node("PreviewImage", images=["2", 0])}
+    answer = await wire.offer(graph)
+    (error,) = answer.body["node_errors"]["3"]["errors"]
+    assert error["extra_info"]["exception_type"] == "IndexError"
+
+
+@pytest.mark.not_at_gateway("a PNG has E3's own prefix")
 async def test_a_png_carries_its_prompt_and_the_extra_information(wire: Wire) -> None:
     graph = picture()
     workflow = {"id": "w", "nodes": [{"note": "ünïcode"}]}
@@ -109,6 +146,7 @@ async def test_a_png_without_extra_information_carries_the_prompt_alone(wire: Wi
     assert opened((await wire.get("/view", params=listed)).body).info.keys() == {"prompt"}
 
 
+@pytest.mark.not_at_gateway("a PNG has E3's own prefix")
 async def test_the_prompt_in_a_png_holds_the_fingerprint_of_loaded_files_and_the_history_does_not(wire: Wire) -> None:
     name = (await wire.post("/upload/image", data=form(png(), f"{fresh_prefix()}.png"))).body["name"]
     graph = {

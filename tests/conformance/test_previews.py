@@ -6,6 +6,7 @@ import io
 import json
 import struct
 
+import pytest
 from PIL import Image
 
 from support.graphs import text_to_image
@@ -79,6 +80,7 @@ async def test_a_prompt_may_switch_previews_off(wire: Wire) -> None:
         assert len(recorder.events("progress")) == 2
 
 
+@pytest.mark.not_at_gateway("progress without a client id is told to nobody")
 async def test_an_anonymous_prompt_shows_its_bare_previews_to_everybody(wire: Wire) -> None:
     async with wire.socket(flags={"supports_preview_metadata": True}) as recorder:
         await wire.submit(await text_to_image(wire), client_id=None, extra_data=PREVIEWS)

@@ -16,7 +16,10 @@ from support.pictures import form, png
 from support.servers import ServerProcess
 from support.wire import Answer, Wire
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.not_at_gateway("it forgets nothing: tests/faults/agent/test_gateway.py"),
+]
 
 
 @dataclass

@@ -36,12 +36,22 @@ async def test_counters_of_different_prefixes_are_apart(wire: Wire) -> None:
     assert listed(await wire.run(picture(prefix + "_x"))) == [f"{prefix}_x_00001_.png"]
 
 
+@pytest.mark.not_at_gateway("names count results, not what was uploaded there")
 async def test_the_counter_goes_on_from_the_highest_file_there_is(wire: Wire) -> None:
     prefix = fresh_prefix()
     await wire.post("/upload/image", data=form(png(), f"{prefix}_00041_.png", type="output"))
     assert listed(await wire.run(picture(prefix))) == [f"{prefix}_00042_.png"]
 
 
+@pytest.mark.since("0.21")
+@pytest.mark.not_at_gateway("names count results, not what was uploaded there")
+async def test_a_number_without_an_underscore_behind_it_counts(wire: Wire) -> None:
+    prefix = fresh_prefix()
+    await wire.post("/upload/image", data=form(png(), f"{prefix}_00041.png", type="output"))
+    assert listed(await wire.run(picture(prefix))) == [f"{prefix}_00042_.png"]
+
+
+@pytest.mark.not_at_gateway("names are given without looking into files")
 async def test_the_server_fills_in_size_and_date(wire: Wire) -> None:
     prefix = fresh_prefix()
     days = [time.strftime("%Y-%m-%d")]
@@ -64,6 +74,7 @@ async def test_other_placeholders_are_left_to_the_frontend(wire: Wire, placehold
     assert listed(await wire.run(picture(prefix))) == [f"{prefix}_00001_.png"]
 
 
+@pytest.mark.not_at_gateway("names are given without looking into files")
 async def test_a_batch_number_in_the_prefix_defeats_the_counter(wire: Wire) -> None:
     prefix = fresh_prefix()
     graph = picture(prefix + "_%batch_num%", batch_size=2)

@@ -59,6 +59,7 @@ FORBIDDEN = ["foreign", "another name of the same machine", "another port"]
 
 
 @pytest.mark.parametrize("name", ALLOWED)
+@pytest.mark.not_at_gateway("as on the page, origins must be the own one")
 async def test_pages_of_the_server_itself_are_answered(wire: Wire, name: str) -> None:
     headers = {"Origin": origins(wire)[name]}
     assert (await wire.get("/queue", headers=headers)).status == 200
@@ -77,6 +78,14 @@ async def test_pages_of_others_are_refused(wire: Wire, name: str) -> None:
     assert refusal.value.status == 403
 
 
+@pytest.mark.parametrize("place", ["cross-site", "same-site", "same-origin", "none"])
+@pytest.mark.of_the_wire
+async def test_a_browser_that_asks_for_another_site_is_refused_since_0_19(wire: Wire, place: str) -> None:
+    answer = await wire.get("/queue", headers={"Sec-Fetch-Site": place})
+    assert answer.status == (403 if place == "cross-site" and wire.since("0.19") else 200)
+
+
+@pytest.mark.not_at_gateway("as on the page, origins must be the own one")
 async def test_origins_do_not_matter_to_a_server_addressed_from_outside(wire: Wire) -> None:
     headers = {"Host": "192.0.2.7:8188", "Origin": "http://pictures.example"}
     assert (await wire.get("/queue", headers=headers)).status == 200

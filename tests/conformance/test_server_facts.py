@@ -12,7 +12,9 @@ async def test_system_stats_describe_machine_versions_and_devices(wire: Wire) ->
     answer = await wire.get("/system_stats")
     assert (answer.status, answer.body.keys() - {"e3_simulator"}) == (200, {"system", "devices"})
     system = answer.body["system"]
+    newer = {"comfy_package_versions": "0.22", "deploy_environment": "0.25"}
     assert system.keys() == {
+        *(key for key, first in newer.items() if wire.since(first)),
         "os",
         "ram_total",
         "ram_free",
@@ -44,7 +46,10 @@ async def test_system_stats_describe_machine_versions_and_devices(wire: Wire) ->
 async def test_features_are_the_flags_of_the_server(wire: Wire) -> None:
     answer = await wire.get("/features")
     assert answer.status == 200
-    assert answer.body.keys() == {"supports_preview_metadata", "max_upload_size", "extension"}
+    newer = {"node_replacements": "0.14", "assets": "0.17", "supports_model_type_tags": "0.28"}
+    newer_keys = {key for key, first in newer.items() if wire.since(first)}
+    assert answer.body.keys() == {"supports_preview_metadata", "max_upload_size", "extension", *newer_keys}
+    assert answer.body.get("assets", False) is False
     assert answer.body["supports_preview_metadata"] is True
     assert answer.body["max_upload_size"] == 100 * 1024 * 1024
 
@@ -54,6 +59,7 @@ async def test_model_folders_and_their_files_are_listed(wire: Wire) -> None:
     assert {"checkpoints", "loras", "vae", "embeddings", "controlnet", "upscale_models"} <= set(folders)
     assert await checkpoint_name(wire) in (await wire.get("/models/checkpoints")).body
     assert (await wire.get("/models/loras")).status == 200
+    assert ("background_removal" in folders) is wire.since("0.21")
 
 
 async def test_an_unknown_model_folder_is_not_found(wire: Wire) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.graphs import node, picture, saved_with, two_pictures
+from support.graphs import checkpoint_name, fresh_prefix, node, picture, saved_with, two_pictures
 from support.wire import Wire
 
 
@@ -50,6 +50,28 @@ async def test_a_link_to_an_undeclared_input_is_executed_and_passed(wire: Wire) 
     event, error = entry["status"]["messages"][-1]
     assert (event, error["node_id"], error["exception_type"]) == ("execution_error", "2", "TypeError")
     assert sorted(error["executed"]) == ["1", "3"]
+
+
+async def test_a_node_that_takes_anything_is_given_what_is_linked(wire: Wire) -> None:
+    merge = node("ModelMergeBlocks", model1=["1", 0], model2=["1", 0], input=0.5, middle=0.5, out=0.5, more=["2", 0])
+    graph = {
+        "1": node("CheckpointLoaderSimple", ckpt_name=await checkpoint_name(wire)),
+        "2": node("PrimitiveFloat", value=0.5),
+        "3": merge,
+        "4": node("PreviewAny", source=["3", 0], fresh=fresh_prefix()),
+    }
+    async with wire.socket() as recorder:
+        await recorder.last_frame_of(await wire.submit(graph))
+        assert {"2", "3", "4"} <= {data["node"] for data in recorder.events("executing")}
+        assert "execution_success" in recorder.types()
+
+
+@pytest.mark.of_the_wire
+async def test_the_source_that_a_client_names_is_kept_since_0_25(wire: Wire) -> None:
+    body = {"prompt": picture(), "client_id": wire.client_id}
+    answer = await wire.post("/prompt", body, headers={"Comfy-Usage-Source": "tests"})
+    extra_data = (await wire.finished(answer.body["prompt_id"]))["prompt"][3]
+    assert extra_data.get("comfy_usage_source") == ("tests" if wire.since("0.25") else None)
 
 
 async def test_a_value_that_is_not_a_number_survives_the_round_trip(wire: Wire) -> None:
@@ -97,6 +119,16 @@ async def test_a_body_over_the_limit_is_refused(wire: Wire, route: str) -> None:
     assert answer.status == 413
 
 
-@pytest.mark.parametrize(("method", "path", "status"), [("PUT", "/prompt", 405), ("GET", "/no-such-route", 404)])
-async def test_what_does_not_exist_says_so(wire: Wire, method: str, path: str, status: int) -> None:
-    assert (await wire.request(method, path)).status == status
+@pytest.mark.parametrize(("method", "path"), [("PUT", "/prompt"), ("POST", "/no-such-route"), ("DELETE", "/queue")])
+async def test_a_method_that_does_not_exist_is_not_allowed(wire: Wire, method: str, path: str) -> None:
+    answer = await wire.request(method, path)
+    assert (answer.status, answer.body) == (405, "405: Method Not Allowed")
+    assert answer.headers["Allow"] == ("GET,HEAD" if path == "/no-such-route" else "GET,HEAD,POST")
+
+
+@pytest.mark.parametrize("path", ["/no-such-route", "/api/no-such-route", "/queue/"])
+async def test_a_path_that_does_not_exist_is_a_file_that_was_not_found(wire: Wire, path: str) -> None:
+    answer = await wire.get(path)
+    assert (answer.status, answer.body) == (404, b"")
+    assert answer.headers["Content-Type"] == "application/octet-stream"
+    assert (answer.headers.get("Transfer-Encoding"), "Content-Length" in answer.headers) == ("chunked", False)

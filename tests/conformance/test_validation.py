@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -25,6 +26,13 @@ def assert_refused(answer: Answer, kind: str) -> None:
     assert (error["type"], error["extra_info"]) == (kind, {})
 
 
+def calls(line: str) -> str:
+    """The function of ComfyUI's execution.py that a line of a traceback names."""
+    found = re.match(r'  File "/.*/execution\.py", line \d+, in (\w+)\n', line)
+    assert found, line
+    return found[1]
+
+
 async def only_error(wire: Wire, graph: Graph, node_id: str) -> dict[str, Any]:
     """The one error of the one node a refusal names."""
     answer = await wire.offer(graph)
@@ -45,12 +53,49 @@ async def test_a_body_without_a_prompt_is_refused(wire: Wire) -> None:
     assert answer.body["node_errors"] == {}
 
 
+@pytest.mark.until("0.12")
 @pytest.mark.parametrize("broken", [{"inputs": {}}, {"class_type": "NoSuchNode", "inputs": {}}])
-async def test_a_node_of_no_known_class_is_refused_even_if_nothing_uses_it(wire: Wire, broken: dict[str, Any]) -> None:
+@pytest.mark.of_the_wire
+async def test_a_node_of_no_known_class_makes_an_invalid_prompt(wire: Wire, broken: dict[str, Any]) -> None:
     answer = await wire.offer({**picture(), "9": broken})
     assert_refused(answer, "invalid_prompt")
     assert answer.body["error"]["details"] == "Node ID '#9'"
     assert answer.body["node_errors"] == {}
+
+
+@pytest.mark.since("0.12")
+@pytest.mark.parametrize(
+    ("broken", "title", "message"),
+    [
+        ({}, None, "Node 'ID #9' has no class_type. The workflow may be corrupted or a custom node is missing."),
+        (
+            {"_meta": {"title": "My node"}},
+            "My node",
+            "Node 'My node' has no class_type. The workflow may be corrupted or a custom node is missing.",
+        ),
+        (
+            {"class_type": "NoSuchNode"},
+            "NoSuchNode",
+            "Node 'NoSuchNode' not found. The custom node may not be installed.",
+        ),
+        (
+            {"class_type": "NoSuchNode", "_meta": {"title": "My node"}},
+            "My node",
+            "Node 'My node' not found. The custom node may not be installed.",
+        ),
+    ],
+)
+async def test_a_node_of_no_known_class_is_named_even_if_nothing_uses_it(
+    wire: Wire, broken: dict[str, Any], title: str | None, message: str
+) -> None:
+    answer = await wire.offer({**picture(), "9": {"inputs": {}, **broken}})
+    assert (answer.status, answer.body["node_errors"]) == (400, {})
+    assert answer.body["error"] == {
+        "type": "missing_node_type",
+        "message": message,
+        "details": "Node ID '#9'",
+        "extra_info": {"node_id": "9", "class_type": broken.get("class_type"), "node_title": title},
+    }
 
 
 @pytest.mark.parametrize("graph", [{}, {"1": picture()["1"]}])
@@ -123,6 +168,15 @@ async def test_a_choice_that_is_not_offered_is_reported_with_the_choices(wire: W
     assert error["extra_info"]["input_config"] == [choices, {}]
 
 
+@pytest.mark.of_the_wire
+async def test_a_choice_of_another_type_is_written_in_quotes_until_0_21(wire: Wire) -> None:
+    graph = edited("2", images=["3", 0])
+    graph["3"] = node("ImageScale", image=["1", 0], upscale_method=5, width=8, height=8, crop="disabled")
+    error = await only_error(wire, graph, "3")
+    given = "5" if wire.since("0.21") else "'5'"
+    assert error["details"].startswith(f"upscale_method: {given} not in [")
+
+
 async def test_a_newer_node_lists_its_choices_among_the_options(wire: Wire) -> None:
     graph = saved_with("SaveWEBM", codec="magic", fps=24.0, crf=32.0)
     error = await only_error(wire, graph, "2")
@@ -150,6 +204,13 @@ async def test_a_missing_file_fails_the_check_of_its_node(wire: Wire) -> None:
     assert error["extra_info"] == {"input_name": "image"}
 
 
+@pytest.mark.since("0.28")
+@pytest.mark.parametrize("name", ["/etc/hosts", "../../../../../../../../etc/hosts", "/etc/hosts [output]"])
+async def test_a_file_outside_of_the_servers_folders_is_missing(wire: Wire, name: str) -> None:
+    error = await only_error(wire, picture() | {"1": node("LoadImage", image=name)}, "1")
+    assert (error["type"], error["details"]) == ("custom_validation_failed", f"image - Invalid image file: {name}")
+
+
 @pytest.mark.parametrize(("link", "exception"), [(["9", 0], "KeyError"), (["1", 5], "IndexError")])
 async def test_an_output_node_linked_to_nothing_is_reported_as_an_exception(
     wire: Wire, link: list[Any], exception: str
@@ -158,6 +219,7 @@ async def test_an_output_node_linked_to_nothing_is_reported_as_an_exception(
     assert error["type"] == "exception_during_validation"
     assert error["extra_info"].keys() == {"exception_type", "traceback"}
     assert error["extra_info"]["exception_type"] == exception
+    assert [calls(line) for line in error["extra_info"]["traceback"]] == ["validate_prompt", "validate_inputs"]
 
 
 async def test_an_inner_node_linked_to_nothing_is_reported_as_an_inner_exception(wire: Wire) -> None:
@@ -174,13 +236,43 @@ async def test_an_inner_node_linked_to_nothing_is_reported_as_an_inner_exception
         "linked_node",
     }
     assert (info["input_name"], info["exception_type"], info["linked_node"]) == ("images", "KeyError", ["1", 0])
+    assert [calls(line) for line in info["traceback"]] == ["validate_inputs", "validate_inputs"]
 
 
+RING = {"1": node("ImageInvert", image=["3", 0]), "3": node("ImageInvert", image=["1", 0])}
+
+
+@pytest.mark.until("0.20")
+@pytest.mark.of_the_wire
 async def test_nodes_that_feed_each_other_are_refused_without_a_culprit(wire: Wire) -> None:
-    ring = {"1": node("ImageInvert", image=["3", 0]), "3": node("ImageInvert", image=["1", 0])}
-    answer = await wire.offer(picture() | ring)
+    answer = await wire.offer(picture() | RING)
     assert_refused(answer, "prompt_outputs_failed_validation")
     assert (answer.body["error"]["details"], answer.body["node_errors"]) == ("", {})
+
+
+@pytest.mark.since("0.20")
+async def test_each_node_of_a_cycle_is_blamed(wire: Wire) -> None:
+    answer = await wire.offer(picture() | RING)
+    assert_refused(answer, "prompt_outputs_failed_validation")
+    assert answer.body["error"]["details"] == ""
+    for node_id in ("1", "3"):
+        error = {
+            "type": "dependency_cycle",
+            "message": "Dependency cycle detected",
+            "details": "1 (ImageInvert) -> 3 (ImageInvert) -> 1 (ImageInvert)",
+            "extra_info": {"node_id": node_id, "cycle_nodes": ["1", "3"]},
+        }
+        report = {"errors": [error], "dependent_outputs": ["2"], "class_type": "ImageInvert"}
+        assert answer.body["node_errors"][node_id] == report
+    assert answer.body["node_errors"].keys() == {"1", "3"}
+
+
+@pytest.mark.of_the_wire
+async def test_a_node_that_feeds_itself_tells_its_other_errors_too(wire: Wire) -> None:
+    blend = node("ImageBlend", image1=["1", 0], image2=["1", 0], blend_factor=9, blend_mode="normal")
+    errors = (await wire.offer(picture() | {"1": blend})).body["node_errors"]["1"]["errors"]
+    cycle = ["dependency_cycle"] if wire.since("0.20") else []
+    assert [error["type"] for error in errors] == [*cycle, "value_bigger_than_max"]
 
 
 async def test_outputs_that_are_valid_run_without_the_others(wire: Wire) -> None:

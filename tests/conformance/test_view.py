@@ -162,16 +162,49 @@ async def test_a_head_request_tells_the_length_without_the_file(wire: Wire, save
     [
         ("page.html", "application/octet-stream"),
         ("style.css", "application/octet-stream"),
-        ("script.js", "application/javascript; charset=utf-8"),
         ("data.json", "application/json"),
         ("unknown.xyzzy", "application/octet-stream"),
         ("picture.webp", "image/webp"),
         ("clip.mp4", "video/mp4"),
     ],
 )
+@pytest.mark.of_the_wire
 async def test_the_content_type_follows_the_name_except_for_pages_and_styles(
     wire: Wire, filename: str, content_type: str
 ) -> None:
     name = await uploaded(wire, b"{}", filename)
     answer = await wire.get(f"/view?filename={name}&type=input")
     assert (answer.status, answer.headers["Content-Type"]) == (200, content_type)
+    assert answer.headers.get("X-Content-Type-Options") == ("nosniff" if wire.since("0.28") else None)
+
+
+@pytest.mark.parametrize(
+    ("filename", "content_type"),
+    [
+        ("script.js", "application/javascript; charset=utf-8"),
+        ("picture.svg", "image/svg+xml"),
+        ("page.html", "application/octet-stream"),
+        ("page.mht", "message/rfc822"),
+    ],
+)
+@pytest.mark.of_the_wire
+async def test_what_a_browser_may_run_is_shown_until_0_28_and_then_downloaded(
+    wire: Wire, filename: str, content_type: str
+) -> None:
+    name = await uploaded(wire, b"<svg/>", filename)
+    headers = (await wire.get(f"/view?filename={name}&type=input")).headers
+    found = [headers.get(key) for key in ("Content-Type", "Content-Disposition", "Cache-Control", "Vary")]
+    if wire.since("0.28"):
+        attachment = f'attachment; filename="{name}"'
+        assert found == ["application/octet-stream", attachment, "no-store", "Sec-Fetch-Dest"]
+    else:
+        assert found == [content_type, f'filename="{name}"', None, None]
+
+
+@pytest.mark.since("0.30")
+async def test_a_drawing_is_shown_where_a_browser_wants_a_picture(wire: Wire) -> None:
+    name = await uploaded(wire, b"<svg/>", "drawing.svg")
+    headers = {"Sec-Fetch-Dest": "image"}
+    answer = await wire.get(f"/view?filename={name}&type=input", headers=headers)
+    assert answer.headers["Content-Type"] == "image/svg+xml"
+    assert answer.headers["Content-Disposition"] == f'filename="{name}"'

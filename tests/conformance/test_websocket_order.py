@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from typing import Any
 
-from support.graphs import failing, picture, slow_graph, text_to_image
+import pytest
+
+from support.graphs import empty_image, failing, node, picture, slow_graph, text_to_image
+from support.pictures import opened
 from support.wire import Wire
 
 
@@ -90,6 +95,7 @@ async def test_progress_state_shows_every_node_that_started(wire: Wire) -> None:
     assert states[1]["nodes"]["1"]["value"] == 1.0
 
 
+@pytest.mark.not_at_gateway("every prompt saves anew")
 async def test_a_cached_run_repeats_the_output_and_executes_nothing(wire: Wire) -> None:
     graph = picture()
     first = await wire.run(graph)
@@ -156,6 +162,49 @@ async def test_an_interruption_replaces_the_success(slow_wire: Wire) -> None:
         (interrupted,) = recorder.events("execution_interrupted")
         assert interrupted.keys() == {"prompt_id", "node_id", "node_type", "executed", "timestamp"}
         assert (interrupted["node_id"], interrupted["node_type"]) == ("5", "KSampler")
+
+
+@pytest.mark.parametrize("flags", [{}, {"supports_preview_metadata": True}])
+async def test_a_picture_may_be_sent_instead_of_saved(wire: Wire, flags: dict[str, bool]) -> None:
+    graph = {"1": empty_image(20, 10, batch_size=2, color=0x336699), "2": node("SaveImageWebsocket", images=["1", 0])}
+    async with wire.socket(flags=flags) as recorder:
+        prompt_id = await wire.submit(graph)
+        await recorder.last_frame_of(prompt_id)
+        picture_first = ["progress_state", "binary-4", "progress"]
+        step = picture_first if flags else ["progress_state", "progress", "binary-1"]
+        kinds = recorder.types()
+        assert kinds[kinds.index("execution_success") - 8 :] == [
+            "executing",
+            *step,
+            *step,
+            "progress_state",
+            "execution_success",
+            "status",
+            "executing",
+        ]
+        assert recorder.events("progress") == [
+            {"value": step, "max": 2, "prompt_id": prompt_id, "node": "2"} for step in (0, 1)
+        ]
+        for frame in recorder.binaries():
+            kind, size = struct.unpack(">II", frame[:8])
+            if flags:
+                assert json.loads(frame[8 : 8 + size])["image_type"] == "image/png"
+            else:
+                assert (kind, size) == (1, 2)
+            image = opened(frame[8 + size :] if flags else frame[8:])
+            assert (image.format, image.size, image.getpixel((0, 0))) == ("PNG", (20, 10), (0x33, 0x66, 0x99))
+    entry = await wire.finished(prompt_id)
+    assert (entry["outputs"], entry["meta"], entry["prompt"][4]) == ({}, {}, ["2"])
+
+
+@pytest.mark.not_at_gateway("after a reconnect more is told")
+async def test_a_picture_is_sent_again_by_the_same_prompt(wire: Wire) -> None:
+    graph = {"1": empty_image(), "2": node("SaveImageWebsocket", images=["1", 0])}
+    await wire.run(graph)
+    async with wire.socket() as recorder:
+        await recorder.last_frame_of(await wire.submit(graph))
+        assert recorder.events("execution_cached")[0]["nodes"] == ["1"]
+        assert len(recorder.binaries()) == 1
 
 
 async def test_a_client_id_in_the_extra_data_is_enough(wire: Wire) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 
+import pytest
+
 from support.graphs import picture, slow_graph, text_to_image
 from support.wire import Wire
 
@@ -18,6 +20,7 @@ async def test_other_clients_receive_only_the_status(wire: Wire) -> None:
         assert other.types() == ["status"] * 4
 
 
+@pytest.mark.not_at_gateway("progress without a client id is told to nobody")
 async def test_an_anonymous_prompt_sends_its_progress_to_everybody_and_its_lifecycle_to_nobody(wire: Wire) -> None:
     async with wire.socket() as one, wire.socket(client_id=uuid.uuid4().hex) as two:
         prompt_id = await wire.submit(await text_to_image(wire), client_id=None)
@@ -29,6 +32,7 @@ async def test_an_anonymous_prompt_sends_its_progress_to_everybody_and_its_lifec
     assert (await wire.finished(prompt_id))["outputs"]["7"]["images"]
 
 
+@pytest.mark.not_at_gateway("progress without a client id is told to nobody")
 async def test_the_interruption_of_an_anonymous_prompt_is_reported_to_everybody(slow_wire: Wire) -> None:
     async with slow_wire.socket() as one, slow_wire.socket(client_id=uuid.uuid4().hex) as two:
         prompt_id = await slow_wire.submit(await slow_graph(slow_wire), client_id=None)
@@ -39,6 +43,7 @@ async def test_the_interruption_of_an_anonymous_prompt_is_reported_to_everybody(
             assert not LIFECYCLE & set(recorder.types())
 
 
+@pytest.mark.not_at_gateway("after a reconnect more is told")
 async def test_a_client_that_returns_is_told_the_running_node_and_nothing_older(slow_wire: Wire) -> None:
     async with slow_wire.socket() as before:
         prompt_id = await slow_wire.submit(await slow_graph(slow_wire))
@@ -68,6 +73,7 @@ async def test_a_client_that_returns_after_the_end_is_told_nothing(wire: Wire) -
         assert after.events("execution_start")[0]["prompt_id"] == prompt_id
 
 
+@pytest.mark.not_at_gateway("two sockets of a client id hear the same")
 async def test_a_second_socket_of_the_same_client_takes_over(wire: Wire) -> None:
     async with wire.socket() as old, wire.socket() as new:
         prompt_id = await wire.submit(picture())
@@ -75,6 +81,7 @@ async def test_a_second_socket_of_the_same_client_takes_over(wire: Wire) -> None
         assert old.types() == ["status"]
 
 
+@pytest.mark.not_at_gateway("two sockets of a client id hear the same")
 async def test_closing_the_replaced_socket_silences_the_new_one(wire: Wire) -> None:
     async with wire.socket(client_id=uuid.uuid4().hex) as witness, wire.socket() as old, wire.socket() as new:
         await old.close()

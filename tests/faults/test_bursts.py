@@ -23,13 +23,13 @@ from support.bursts import (
     Ended,
     Running,
     check_all_done,
-    children_of,
     is_there,
     text_of,
     text_picture,
     wait_until,
     watched,
 )
+from support.children import children_of
 from support.servers import REAL_DIR, ServerProcess, real_comfyui, simulator
 
 SEED = 20261115
@@ -279,7 +279,7 @@ def test_burst_after_burst_ends_with_its_parent(make_folder: Make) -> None:
     folder.write_many(3)
     parent = folder.start("--until-done", "--size", "2", "--json")
     at_server = wait_at_work(folder, 2)
-    (child,) = children_of(parent.process)
+    (child,) = children_of(parent.process.pid)
     ended, seconds = parent.send(signal.SIGTERM)
     assert ended.code == 143
     assert ended.summary["remaining"] == 3
@@ -309,7 +309,7 @@ def test_a_child_that_is_killed_is_followed_by_a_smaller_one(make_folder: Make, 
     folder.write_many(25)
     parent = folder.start("--until-done", "--json")
     wait_at_work(folder)
-    (child,) = children_of(parent.process)
+    (child,) = children_of(parent.process.pid)
     os.kill(child, number)
     parent.wait_said("the burst was killed")
     parent.wait_said("at most 5 at a time")

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 from PIL import Image
 
-from comfyui_agent.cli.serve import page_of
+from comfyui_agent.cli.sites import PAGE, served
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job, NewJob, Template
@@ -155,7 +155,7 @@ async def test_what_a_dead_agent_left_goes_with_it(tmp_path: Path) -> None:
 
 async def test_servers_are_asked_for_previews_from_the_first_stream_on(tmp_path: Path) -> None:
     """A page that is served and that nobody has open costs the servers nothing."""
-    async with scene(tmp_path, 0.0) as here, page_of(here.store, here.workspace, any_port=True) as page:
+    async with scene(tmp_path, 0.0) as here, served(PAGE, here.store, here.workspace, any_port=True) as page:
         await here.until_done()
         async with aiohttp.ClientSession() as session, session.get(f"{page.url}/api/v1/events") as stream:
             assert stream.status == 200

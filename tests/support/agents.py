@@ -68,13 +68,17 @@ class AgentWorkspace:
 
     def start(self, *flags: str, **environment: str) -> subprocess.Popen[bytes]:
         """One more agent."""
-        command = [sys.executable, "-m", "comfyui_agent", "execute", "-v", "-C", str(self.root)]
-        for url in self.servers:
-            command += ["--server", url]
+        servers = [word for url in self.servers for word in ("--server", url)]
+        return self._launch("execute", *servers, *flags, **environment)
+
+    def start_gateway(self, port: int) -> subprocess.Popen[bytes]:
+        return self._launch("gateway", "--port", str(port), E3_COMFYUI__SERVERS=json.dumps(self.servers))
+
+    def _launch(self, command: str, *words: str, **environment: str) -> subprocess.Popen[bytes]:
         self.root.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             process = subprocess.Popen(
-                [*command, *flags],
+                [sys.executable, "-m", "comfyui_agent", command, "-v", "-C", str(self.root), *words],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **QUICK, **self.environment, **environment},

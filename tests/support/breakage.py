@@ -228,12 +228,16 @@ class Executioner:
     seen: dict[str, float] = field(default_factory=dict)
     company: dict[int, int] = field(default_factory=dict)
     """How many others were ever at the server together with it, by the number of kills so far."""
+    awaits_company: bool = False
+    """The first kill waits until another prompt is at the server."""
 
     def look(self) -> None:
         running, pending = Stranger(self.server.url).queue()
         if any(prompt.colour == self.colour for prompt in running + pending):
             others = len(running) + len(pending) - 1
             self.company[self.kills] = max(others, self.company.get(self.kills, 0))
+        if self.awaits_company and not self.company.get(0):
+            return
         guilty = next((prompt.prompt_id for prompt in running if prompt.colour == self.colour), None)
         if guilty and time.monotonic() - self.seen.setdefault(guilty, time.monotonic()) >= self.patience:
             self.server.kill()

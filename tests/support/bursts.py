@@ -376,12 +376,6 @@ def watched(folder: BurstFolder) -> Iterator[Watcher]:
     assert watcher.looks
 
 
-def children_of(process: subprocess.Popen[bytes]) -> list[int]:
-    """The processes that a process has started and that live."""
-    found = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    return [int(number) for number in found.read_text().split()] if found.exists() else []
-
-
 def is_there(pid: int) -> bool:
     """Whether a process lives; one that nobody has waited for does not."""
     try:

@@ -204,7 +204,7 @@ class FakeComfy:
         seen = [tuple(QueuedPrompt(0, each, "e3-memory-x") for each in ids) for ids in (running, self.waiting)]
         return QueueView(seen[0], seen[1])
 
-    async def submit(self, graph: Any, prompt_id: Any, *, extra_data: Any = None, expected: Any = None) -> Watch:  # noqa: ARG002
+    async def submit(self, graph: Any, prompt_id: Any, *, extra_data: Any = None, **_: Any) -> Watch:
         if not self.is_up:
             raise Unreachable(f"{self.name}: connection refused")
         self.posts.append(prompt_id)

@@ -21,7 +21,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from support.children import keep
+from support.children import children_of, keep
 
 NAMED = os.environ.get("E3_TEST_POSTGRES", "")
 """The URL of a server where databases may be made, such as postgresql://postgres@127.0.0.1/postgres."""
@@ -87,7 +87,7 @@ class PostgresServer:
         """End it: at once and cleanly, or as the signal says. SIGKILL takes its children along."""
         if self._process is None:
             return
-        children = _frozen_children(self._process.pid) if number == signal.SIGKILL else []
+        children = _frozen_children(self._process.pid) if number == signal.SIGKILL else set()
         for pid in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -99,12 +99,11 @@ class PostgresServer:
     def signal(self, *numbers: int) -> None:
         """Send signals to the server and its children. SIGSTOP: it answers nobody until SIGCONT."""
         assert self._process is not None
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         with contextlib.suppress(OSError):  # it has ended
             os.kill(self._process.pid, numbers[0])
-            for pid in children.read_text().split():
+            for pid in children_of(self._process.pid):
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(pid), numbers[-1])
+                    os.kill(pid, numbers[-1])
 
     def _copy(self, data: Path) -> None:
         if data != self.data:
@@ -130,11 +129,11 @@ class PostgresServer:
         subprocess.run([self._programs / program, *words], check=True, capture_output=True, **_as_nobody(self.folder))
 
 
-def _frozen_children(pid: int) -> list[int]:
+def _frozen_children(pid: int) -> set[int]:
     """Stop a process, so that it starts no more children. Returns those that it has."""
     os.kill(pid, signal.SIGSTOP)
     _wait_until(lambda: _state(pid) in ("T", "Z", ""))
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return children_of(pid)
 
 
 def _state(pid: int) -> str:

@@ -22,6 +22,8 @@ def real_comfyui(folder: Path, *flags: str, port: int | None = None) -> ServerPr
     port = port or free_port()
     for name in ("custom_nodes", "input", "output", "models/checkpoints"):
         (folder / name).mkdir(parents=True, exist_ok=True)
+    sender = folder / "custom_nodes" / "websocket_image_save.py"  # a node that comes with ComfyUI
+    sender.write_bytes((checkout / "custom_nodes" / sender.name).read_bytes())
     for checkpoint in (checkout / "models" / "checkpoints").glob("*.safetensors"):
         link = folder / "models" / "checkpoints" / checkpoint.name
         if not link.exists():

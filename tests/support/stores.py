@@ -256,6 +256,7 @@ class PostgresDatabase:
         assert isinstance(session, PostgresSession)
 
         def rows() -> int:
+            session.execute(b"SELECT 1")  # what waits is sent
             found = session.database.execute(
                 "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables"
             ).fetchone()

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from starlette.routing import BaseRoute
 from yarl import URL
 
+from comfyui_agent.access.listen_address import listen, tls_of
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.failures import FailureClass
@@ -29,7 +30,6 @@ from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.records import Leased, Window
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.listen_address import listen, tls_of
 from comfyui_agent.web.page_server import serving
 from support.pictures import png
 from support.stores import broken

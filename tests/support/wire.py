@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import aiohttp
 
+from support.versions import Version, version
+
 Graph: TypeAlias = dict[str, dict[str, Any]]
 Frame: TypeAlias = "dict[str, Any] | bytes"
 
@@ -124,6 +126,16 @@ class Wire:
         self.url = url
         self.client_id = uuid.uuid4().hex
         self.submitted: list[str] = []
+        self.version: Version = ()
+
+    async def learn_version(self) -> Version:
+        stats = (await self.get("/system_stats")).body
+        self.version = version(stats["system"]["comfyui_version"])
+        return self.version
+
+    def since(self, first: str) -> bool:
+        """Whether the server, whose version is known, is of that version or a later one."""
+        return self.version >= version(first)
 
     async def request(self, method: str, path: str, **options: Any) -> Answer:
         async with self.session.request(method, self.url + path, **options) as response:

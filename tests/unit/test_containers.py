@@ -19,7 +19,6 @@ import yaml
 
 from comfyui_agent.cli.app import app
 from comfyui_agent.config.loader import load_workspace
-from comfyui_agent.config.settings import Paths
 from comfyui_agent.sim.settings import Duration
 from support.command_tree import inner_commands
 
@@ -350,7 +349,6 @@ def test_services_of_e3_run_commands_that_it_has(service: str) -> None:
         assert not inner_commands(command) or call[1] in inner_commands(command)
 
 
-@pytest.mark.xfail("results" not in Paths.model_fields, reason="paths.results is not there yet", strict=True)
 def test_members_of_the_scale_profile_share_database_storage_and_servers(tmp_path: Path) -> None:
     given = {name: value for name, value in SERVICES["agent-scale"]["environment"].items() if value is not None}
     settings = load_workspace(tmp_path, given).settings

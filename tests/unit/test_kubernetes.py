@@ -22,7 +22,6 @@ import yaml
 from comfyui_agent import __version__
 from comfyui_agent.cli.app import app
 from comfyui_agent.config.loader import load_workspace
-from comfyui_agent.config.settings import Paths
 from comfyui_agent.sim.settings import Duration
 from comfyui_agent.store.agent_lock import AgentLock
 from support.kustomize import Manifest, build, containers, find, load, pod_of
@@ -334,7 +333,6 @@ def workspace_in(folder: Path, overlay: str) -> Path:
     return folder
 
 
-@pytest.mark.xfail("results" not in Paths.model_fields, reason="paths.results is not there yet", strict=True)
 @pytest.mark.parametrize("overlay", ["base", "keda"])
 @pytest.mark.parametrize("workload", ["e3-agent", "e3-page"])
 def test_e3_accepts_its_configuration(overlay: str, workload: str, tmp_path: Path) -> None:

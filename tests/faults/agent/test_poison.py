@@ -71,7 +71,7 @@ def test_after_three_crashes_a_job_is_poison_and_the_others_are_done(
         urgent = range(3 * executioner.kills, 3 * executioner.kills + 3)
         submit(workspace, *(job(f"urgent_{n}.yaml", coloured(100 + n, seconds=0.3), priority=0) for n in urgent))
 
-    executioner, strikes = Executioner(server, DEADLY, patience, besides=submit_more), Strikes(workspace)
+    executioner, strikes = Executioner(server, DEADLY, patience, submit_more, awaits_company=True), Strikes(workspace)
     with again_and_again(executioner.look), again_and_again(strikes.look, pause=0.1):
         assert workspace.finish(timeout=90) == 1
     check_justice(workspace, executioner, strikes, innocent=JOBS + 3 * 3)
@@ -113,7 +113,7 @@ def test_an_agent_that_dies_with_the_server_each_time_still_finds_the_poison(
         workspace.kill(agents[-1])
         agents.append(workspace.start("--until-idle"))
 
-    executioner, strikes = Executioner(server, DEADLY, patience, besides=kill_agent), Strikes(workspace)
+    executioner, strikes = Executioner(server, DEADLY, patience, kill_agent, awaits_company=True), Strikes(workspace)
     with again_and_again(executioner.look), again_and_again(strikes.look, pause=0.1):
         workspace.wait_for(
             lambda: executioner.kills > 5 or workspace.counts().is_idle, "three strikes, or far too many", 100

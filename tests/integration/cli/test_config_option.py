@@ -56,7 +56,7 @@ def test_the_commands_are_those_of_the_contract() -> None:
         *("e3 db compact", "e3 db backup", "e3 db prune", "e3 audit"),
         *(SERVERS, "e3 servers ls", "e3 servers pause", "e3 servers drain", "e3 servers resume"),
         *("e3 servers explain", "e3 tune"),
-        *("e3 serve", "e3 token create", "e3 token ls", "e3 token revoke", "e3 token open"),
+        *("e3 serve", "e3 gateway", "e3 token create", "e3 token ls", "e3 token revoke", "e3 token open"),
         *("e3 workflow inspect", "e3 sweep", "e3 burst", "e3 profile", "e3 loadtest", "e3 chaos", "e3 sla check"),
         *(f"e3 batch {word}" for word in ("ls", "show", "watch", "cancel", "retry", "pause", "resume", "grid")),
         *(f"e3 comfyui {word}" for word in ("up", "down", "status", "logs", "restart")),
@@ -75,7 +75,7 @@ def test_a_command_on_a_workspace_takes_config() -> None:
 LISTINGS = [
     path
     for path in ALL
-    if path.split()[-1] not in ("demo", "sim", "serve", "migrate", "recover") and path != "e3 workflow"
+    if path.split()[-1] not in ("demo", "sim", "serve", "gateway", "migrate", "recover") and path != "e3 workflow"
 ]
 
 

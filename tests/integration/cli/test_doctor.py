@@ -75,7 +75,7 @@ def test_a_fresh_workspace_with_a_server_is_well(at_work: AgentWorkspace) -> Non
     names = [line[2:].partition(":")[0] for line in lines[:-2]]
     for name in ("configuration", "job files", "result folders", "workflow wf_realistic_portrait", "database", "disk"):
         assert name in names
-    assert f"● server {at_work.servers[0]}: ComfyUI 0.7.0" in lines
+    assert f"● server {at_work.servers[0]}: ComfyUI 0.33.0" in lines
     assert f"● wf_text_to_video at server {at_work.servers[0]}: nodes and models are there" in lines
 
 

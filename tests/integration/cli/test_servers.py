@@ -61,7 +61,7 @@ def test_without_a_terminal_it_prints_one_plain_line_a_server(comfyui_simulator:
     server = comfyui_simulator()
     answer = e3("servers", "--server", server.url)
     (line,) = answer.stdout.splitlines()
-    assert "up    ComfyUI 0.7.0" in line
+    assert "up    ComfyUI 0.33.0" in line
     assert "0 running, 0 waiting" in line
 
 

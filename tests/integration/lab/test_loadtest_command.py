@@ -438,7 +438,7 @@ def test_a_baseline_twice_on_a_day(servers: Servers, tmp_path: Path) -> None:
         assert len({line["load_test"] for line in lines}) == 1
     readme = (day / "README.md").read_text(encoding="utf-8")
     facts = json.loads(reports[0].read_text())["environment"]
-    for words in ("ComfyUI 0.7.0", "driver", facts["workflow"]["sha256"], "levels", "p95"):
+    for words in ("ComfyUI 0.33.0", "driver", facts["workflow"]["sha256"], "levels", "p95"):
         assert words in readme
     assert facts["machine"]["platform"] in readme
     assert not list((tmp_path / "infra" / "observability").glob("load*"))

@@ -52,12 +52,16 @@ async def test_a_prompt_with_nothing_to_run_says_so(plain: Wire) -> None:
 
 
 async def test_a_node_without_a_known_class_is_named(plain: Wire) -> None:
-    without: tuple[Any, ...] = ({}, [], "text")
     of_no_class = [{"class_type": class_type, "inputs": {}} for class_type in (None, 3, "")]
-    for made in (*without, *of_no_class):
+    for made in ({}, *of_no_class):
         answer = await plain.post("/prompt", {"prompt": {"7": made}})
         error = answer.body["error"]
-        assert (answer.status, error["type"], error["details"]) == (400, "invalid_prompt", "Node ID '#7'"), made
+        assert (answer.status, error["type"], error["details"]) == (400, "missing_node_type", "Node ID '#7'"), made
+
+
+async def test_a_node_that_is_no_object_fails_the_request(plain: Wire) -> None:
+    for made in ([], "text"):
+        assert (await plain.post("/prompt", {"prompt": {"7": made}})).status == 500, made
 
 
 async def test_inputs_of_another_type_are_an_error_of_their_node(plain: Wire) -> None:
@@ -71,10 +75,10 @@ async def test_inputs_of_another_type_are_an_error_of_their_node(plain: Wire) ->
 
 
 async def test_a_bad_link_is_an_error(plain: Wire) -> None:
-    raising = [["9", 0], ["1", 99], ["1", "0"], ["1", 0.5], ["1", None], [1, 0], [["1"], 0], ["1", 10**30], ["2", 0]]
+    raising = [["9", 0], ["1", 99], ["1", "0"], ["1", 0.5], ["1", None], [1, 0], [["1"], 0], ["1", 10**30]]
     cases: list[tuple[list[Any], str]] = [(link, "exception_during_validation") for link in raising]
     cases += [(["1"], "bad_linked_input"), (["1", 0, 0], "bad_linked_input"), ([], "bad_linked_input")]
-    for link, kind in [*cases, (["3", 0], "return_type_mismatch")]:
+    for link, kind in [*cases, (["3", 0], "return_type_mismatch"), (["2", 0], "dependency_cycle")]:
         save = node("SaveImage", images=link, filename_prefix="x")
         answer = await plain.offer({"1": empty_image(), "2": save, "3": node("PrimitiveInt", value=1)})
         assert (answer.status, error_kinds(answer.body)) == (400, {"2": [kind]}), link
@@ -108,10 +112,11 @@ async def test_what_only_the_node_can_see_fails_when_it_runs(plain: Wire) -> Non
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
-async def test_a_cycle_is_refused_without_an_error_of_a_node(plain: Wire, length: int) -> None:
+async def test_a_cycle_is_an_error_of_each_of_its_nodes(plain: Wire, length: int) -> None:
     cycle = {str(n): node("ImageInvert", image=[str((n + 1) % length), 0]) for n in range(length)}
     answer = await plain.offer({**cycle, "save": node("SaveImage", images=["0", 0], filename_prefix="x")})
-    assert (answer.status, answer.body["error"]["type"], answer.body["node_errors"]) == (400, INVALID, {})
+    assert (answer.status, answer.body["error"]["type"]) == (400, INVALID)
+    assert error_kinds(answer.body) == {node_id: ["dependency_cycle"] for node_id in cycle}
 
 
 async def test_a_cycle_beside_a_good_output_does_not_stop_it(plain: Wire) -> None:

@@ -26,6 +26,8 @@ TOO_MUCH = 101 * 1024 * 1024
 async def test_bodies_that_make_no_sense(plain: Wire) -> None:
     for path, body in product(("/queue", "/history", "/free"), (b"", b"junk", b"\xff\xfe", b"null", b"3")):
         assert (await plain.post(path, data=body, headers=JSON)).status == 500, (path, body)
+    for path in ("/queue", "/history"):
+        assert (await plain.post(path, {"delete": None})).status == 500, path
     nothing: tuple[Any, ...] = ([], "text", {"delete": []}, {"delete": "abc"}, {"delete": {"a": 1}}, {"other": 1})
     for path, document in product(("/queue", "/history"), nothing):
         assert (await plain.post(path, document)).status == 200, (path, document)

@@ -36,6 +36,8 @@ NODES = {
     "MyGenerator": definition(["IMAGE"], prompt=["STRING", {}], width=SIZE, height=SIZE, seed=["INT", {}]),
     "MyFilm": definition(["VIDEO", "AUDIO"], images=["IMAGE"]),
     "MySave": definition([], True, anything=["*"], filename_prefix=["STRING", {}]),
+    "MyShow": definition(["IMAGE", "STRING"], True, images=["IMAGE"]),
+    "SaveImage": definition(["IMAGE"], True, images=["IMAGE"], filename_prefix=["STRING", {}]),
     "MySwitch": definition(["COMFY_MATCHTYPE_V3"], a=["COMFY_MATCHTYPE_V3", {}]),
     "MyBatch": definition(
         ["IMAGE"], images=["COMFY_AUTOGROW_V3", {"template": {"input": {"required": {"image": ["IMAGE"]}}}}]
@@ -132,7 +134,23 @@ async def test_a_wrong_value_is_refused_as_the_definition_says(wire: Wire, input
 
 async def test_a_class_that_is_not_in_the_file_does_not_exist(wire: Wire) -> None:
     answer = await wire.offer({"1": node("KSampler"), "2": node("MySave", anything=["1", 0], filename_prefix="x")})
-    assert answer.body["error"]["message"] == "Cannot execute because node KSampler does not exist."
+    assert answer.body["error"]["message"] == "Node 'KSampler' not found. The custom node may not be installed."
+
+
+@pytest.mark.parametrize("show", [node("MyShow"), node("SaveImage", filename_prefix="shown")])
+async def test_what_an_output_node_saves_is_passed_on_if_it_has_outputs(wire: Wire, show: dict[str, Any]) -> None:
+    plain = await only_file(wire, saving(GENERATE, "1"))
+    show = node(show["class_type"], **show["inputs"], images=["1", 0])
+    passed_on = await only_file(wire, saving({**GENERATE, "2": show}, "2", prefix="passed on"))
+    assert opened(passed_on).tobytes() == opened(plain).tobytes()
+
+
+async def test_a_node_takes_whatever_is_linked_to_it_unless_it_is_known_not_to(wire: Wire) -> None:
+    graph = {**GENERATE, "2": node("MyUpscaler", image=["1", 0], another=["1", 0])}
+    assert opened(await only_file(wire, saving(graph, "2"))).size == (64, 32)
+    graph["3"] = node("SaveImage", images=["1", 0], filename_prefix="x", another=["1", 0])
+    entry = await wire.finished(await wire.submit(graph))
+    assert entry["status"]["messages"][-1][1]["exception_type"] == "TypeError"
 
 
 async def test_films_and_sounds_come_out_of_nodes_that_make_them(wire: Wire) -> None:

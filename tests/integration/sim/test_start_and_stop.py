@@ -47,7 +47,7 @@ def test_it_says_where_it_is_when_the_start_delay_is_over(start: Start) -> None:
     began = time.monotonic()
     server = start("--start-delay", "0.3")
     assert time.monotonic() - began >= 0.3
-    expected = f"ComfyUI simulator (0.7.0) at {server.url}, files in {server.output_dir}\n"
+    expected = f"ComfyUI simulator (0.33.0) at {server.url}, files in {server.output_dir}\n"
     assert server.log.read_text() == expected
     assert stopped(server, signal.SIGTERM)[0] == 143
     assert server.log.read_text() == expected, "it ends without a word"
@@ -120,7 +120,7 @@ def test_a_host_that_is_not_this_machine_is_reported_in_one_line() -> None:
         (["--model-load-seconds", "-1"], "e3: '-1' is not a duration"),
         (["--model-load-seconds", "ink.safetensors=long"], "e3: 'long' is not a duration"),
         (["--card", "../h200"], "e3: '../h200' is not the name of a card"),
-        (["--imitate", "latest"], "e3: 'latest' is not a ComfyUI version: give one such as 0.7.0, or newest"),
+        (["--imitate", "latest"], "e3: 'latest' is not a ComfyUI version: give one such as 0.33 or 0.7"),
         (["--object-info", "nowhere.json"], "e3: cannot read node definitions from nowhere.json: No such file"),
         (["--models", "loras/"], "e3: 'loras/' names no model: give NAME or FOLDER/NAME"),
         (["--output-dir", __file__], f"e3: cannot keep files in {__file__}: File exists; give a folder"),

@@ -17,7 +17,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.retention import DAY, Ages, Pruned, preview, prune
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store import retention
-from comfyui_agent.store.postgres.session import QUERIES
+from comfyui_agent.store.postgres.session import PostgresSession
 from comfyui_agent.store.store import Store
 from support.agents import wait_until
 from support.store_batches import FOX, fall, land, lease_of, queue, status_of
@@ -274,9 +274,9 @@ async def test_the_template_of_a_job_that_is_being_submitted_stays(shared: Postg
     await done(store, place, "old")
     await store.run(ops.remove_jobs, [JobId(1)])
     [template] = shared.by_hand("SELECT hash FROM templates")
-    async with await psycopg.AsyncConnection.connect(shared.url) as somebody:
-        await somebody.execute(QUERIES["keep_template"], {"hash": template["hash"], "graph": "{}"})
-        await somebody.execute(
+    with psycopg.connect(shared.url) as somebody:
+        PostgresSession(somebody).run("keep_workflows", templates=[{**template, "graph": "{}"}], needs=[])
+        somebody.execute(
             "INSERT INTO jobs (config_name, job_type, workflow_id, status, template_hash) "
             "VALUES ('new', 'T2I', 'w', 'pending', %s)",
             [template["hash"]],

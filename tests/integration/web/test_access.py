@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 import pytest
 from fastapi import Request
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.domain.tokens import Role, hash_of, proxy_hash
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web import page_server
 from comfyui_agent.web.page_server import create_app
-from comfyui_agent.web.problems import Problem, shown
+from comfyui_agent.web.problems import shown
 from support.web import FORM, TLS, Answer, Served, bearer, check_problem, served, watching
 from support.workspaces import call_e3
 

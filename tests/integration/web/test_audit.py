@@ -11,12 +11,12 @@ from urllib.parse import quote
 import pytest
 import pytest_asyncio
 
+from comfyui_agent.access import limits
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseFull
-from comfyui_agent.web import limits
 from comfyui_agent.web.guard import UNSAFE
 from comfyui_agent.web.page_server import create_app
 from support.batches import document

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from comfyui_agent.access.gate import Caller
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import BatchKind, NewBatch
@@ -22,7 +23,6 @@ from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.forecasts import Forecasts
-from comfyui_agent.web.access import Caller
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.html import render_fragment, render_page
 from comfyui_agent.web.outputs import Outputs

@@ -22,8 +22,9 @@ from urllib.parse import quote, urlsplit
 import pytest
 import pytest_asyncio
 
+from comfyui_agent.access import limits
 from comfyui_agent.store import operations as ops
-from comfyui_agent.web import limits, request_body
+from comfyui_agent.web import request_body
 from comfyui_agent.web.guard import LARGEST_BODY, LARGEST_FORM, UNSAFE
 from comfyui_agent.web.html import ASSETS
 from comfyui_agent.web.page_server import create_app

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from comfyui_agent.web import limits
+from comfyui_agent.access import limits
 from support.web import FORM, Keys, Served, bearer, check_problem
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

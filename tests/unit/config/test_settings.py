@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from comfyui_agent.config.loader import load_workspace
-from comfyui_agent.config.settings import Settings
+from comfyui_agent.config.settings import Gateway, Settings
 from comfyui_agent.config.validation import Complaints
 
 
@@ -24,6 +24,7 @@ def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
     assert settings.paths.database == "database/comfyui_agent.db"
     assert settings.lease_seconds == 30
     assert (settings.ui.host, settings.ui.port, settings.ui.previews) == ("127.0.0.1", 8190, "watched")
+    assert settings.gateway == Gateway(port=None, host="127.0.0.1", editor=None)
 
 
 def test_the_environment_overrides_by_path(tmp_path: Path) -> None:
@@ -36,6 +37,8 @@ def test_the_environment_overrides_by_path(tmp_path: Path) -> None:
             "E3_COMFYUI__TIMEOUT_SECONDS": "7",
             "E3_PATHS__DATABASE": "x.db",
             "E3_UI__PREVIEWS": "false",
+            "E3_GATEWAY__PORT": "8187",
+            "E3_GATEWAY__EDITOR": "gpu1:8188",
             "PATH": "/bin",
             "E3_COMFYUI_DIR": "/somewhere",
         },
@@ -46,6 +49,7 @@ def test_the_environment_overrides_by_path(tmp_path: Path) -> None:
     assert settings.comfyui.timeout_seconds == 7
     assert settings.paths.database == "x.db"
     assert settings.ui.previews == "never"
+    assert settings.gateway == Gateway(port=8187, editor="gpu1:8188")
 
 
 def test_files_from_before_say_whether_previews_are_asked_for(tmp_path: Path) -> None:
@@ -81,6 +85,10 @@ def test_what_is_wrong_is_named_in_one_line(tmp_path: Path) -> None:
         ("E3_NONSENSE", "3", "E3_NONSENSE: nonsense: there is no such key"),
         ("E3_COMFYUI", "3", "E3_COMFYUI: comfyui: '3' cannot be used: write a section"),
         ("E3_UI__PREVIEWS", "sometimes", "ui.previews: 'sometimes' cannot be used: write always, watched or never"),
+        ("E3_GATEWAY__PORT", "0", "gateway.port: '0' cannot be used: write a port from 1 to 65535, such as 8187"),
+        ("E3_GATEWAY__PORT", "yes", "gateway.port: 'yes' cannot be used: write a port from 1 to 65535, such as 8187"),
+        ("E3_GATEWAY__EDITOR", "ftp://gpu1", "gateway.editor: an editor's address begins with http:// or https://"),
+        ("E3_GATEWAY__EDITORS", "gpu1", "gateway.editors: there is no such key; did you mean editor?"),
         ("COMFY_MAX_RETRIES", "-3", "COMFY_MAX_RETRIES: books.retry_limit: '-3' cannot be used"),
     ]:
         with pytest.raises(Complaints) as caught:

@@ -50,7 +50,7 @@ def test_the_words_are_those_that_users_read() -> None:
         "cancelled",
         "expired",
     ]
-    assert [str(kind) for kind in BatchKind] == ["sweep", "burst", "book", "files"]
+    assert [str(kind) for kind in BatchKind] == ["sweep", "burst", "book", "files", "client"]
 
 
 def test_three_states_are_ends() -> None:

@@ -13,10 +13,12 @@ from comfyui_agent.domain.prompts import (
     class_of,
     inputs_of,
     is_editor_format,
+    lift_values,
     makes_one_picture,
     mint_prompt_id,
     natural_key,
     natural_order,
+    place,
     saving_nodes,
 )
 
@@ -105,3 +107,27 @@ def test_what_the_editor_saves_is_told_from_a_graph() -> None:
     assert is_editor_format({"nodes": [], "links": [], "version": 0.4})
     assert not is_editor_format({"nodes": {"class_type": "SaveImage", "inputs": {}}})
     assert not is_editor_format({"1": {"class_type": "SaveImage", "inputs": {}}})
+
+
+def test_prompts_that_differ_in_values_share_a_graph_and_come_back_whole() -> None:
+    first = {
+        "3": {"class_type": "KSampler", "inputs": {"seed": 1, "cfg": 7.5, "model": ["4", 0], "on": True}},
+        "9:1": {
+            "class_type": "SaveImage",
+            "inputs": {"filename_prefix": "fox", "a.b": "c"},
+            "_meta": {"title": "A"},
+        },
+        "SaveText.0": {"class_type": "SaveText", "inputs": {"text": "a fox"}},
+    }
+    second = place(first, {"3.seed": 2, "9:1.filename_prefix": "cat"})
+    (bare, values), (also, others) = lift_values(first), lift_values(second)
+    assert bare == also
+    assert values == {"3.seed": 1, "3.cfg": 7.5, "3.on": True, "9:1.filename_prefix": "fox", "9:1.a.b": "c"}
+    assert (place(bare, values), place(also, others)) == (first, second)
+    assert list(place(bare, values)["3"]["inputs"]) == list(first["3"]["inputs"])
+
+
+@pytest.mark.parametrize("texts", [["x" * 5_000], ["x" * 3_000] * 30])
+def test_values_that_are_long_stay_in_the_graph(texts: list[str]) -> None:
+    graph = {str(number): {"class_type": "T", "inputs": {"text": text}} for number, text in enumerate(texts)}
+    assert lift_values(graph) == (graph, {})

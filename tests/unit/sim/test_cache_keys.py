@@ -92,8 +92,8 @@ def entry(name: str) -> Result:
     return Result((name,))
 
 
-def test_the_classic_cache_forgets_what_the_last_prompt_did_not_use() -> None:
-    cache = OutputCache(roomy=False)
+def test_the_cache_forgets_what_the_last_prompt_did_not_use() -> None:
+    cache = OutputCache()
     cache.start_prompt({"1": "a"})
     cache.set("1", entry("a"))
     cache.start_prompt({"5": "a"})
@@ -103,18 +103,8 @@ def test_the_classic_cache_forgets_what_the_last_prompt_did_not_use() -> None:
     assert cache.get("1") is None
 
 
-def test_the_roomy_cache_remembers_other_prompts_up_to_its_room() -> None:
-    cache = OutputCache(roomy=True)
-    for number in range(OutputCache.ROOM + 1):
-        cache.start_prompt({"1": str(number)})
-        cache.set("1", entry(str(number)))
-    cache.start_prompt({"old": "0", "second": "1"})
-    assert cache.get("old") is None
-    assert cache.get("second") == entry("1")
-
-
 def test_a_dropped_cache_is_empty() -> None:
-    cache = OutputCache(roomy=True)
+    cache = OutputCache()
     cache.start_prompt({"1": "a"})
     cache.set("1", entry("a"))
     cache.drop()

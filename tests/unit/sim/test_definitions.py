@@ -10,6 +10,7 @@ import pytest
 
 from comfyui_agent.sim.engine.definitions import Definitions, NodeDefinition, model_folders
 from comfyui_agent.sim.settings import Folders
+from comfyui_agent.wire.dialect import IMITATED, Dialect
 
 MODELS = ("ink.safetensors", "loras/thin.safetensors")
 BLUR = {
@@ -20,8 +21,8 @@ BLUR = {
 }
 
 
-def definitions(tmp_path: Path, object_info: Path | None = None) -> Definitions:
-    return Definitions(model_folders(MODELS), Folders.below(tmp_path / "output"), object_info)
+def definitions(tmp_path: Path, object_info: Path | None = None, version: str = IMITATED) -> Definitions:
+    return Definitions(model_folders(MODELS), Folders.below(tmp_path / "output"), Dialect(version), object_info)
 
 
 def known(definitions: Definitions, name: str) -> NodeDefinition:
@@ -38,22 +39,43 @@ def saved(tmp_path: Path, document: Any) -> Path:
 
 def test_a_definition_of_ours_is_as_a_server_gives_it(tmp_path: Path) -> None:
     assert known(definitions(tmp_path), "CheckpointLoaderSimple").info == {
-        "input": {"required": {"ckpt_name": [["ink.safetensors"], {}]}},
+        "input": {
+            "required": {"ckpt_name": [["ink.safetensors"], {"tooltip": "The name of the checkpoint (model) to load."}]}
+        },
         "input_order": {"required": ["ckpt_name"]},
+        "is_input_list": False,
         "output": ["MODEL", "CLIP", "VAE"],
         "output_is_list": [False, False, False],
         "output_name": ["MODEL", "CLIP", "VAE"],
+        "output_tooltips": [
+            "The model used for denoising latents.",
+            "The CLIP model used for encoding text prompts.",
+            "The VAE model used for encoding and decoding images to and from latent space.",
+        ],
         "name": "CheckpointLoaderSimple",
         "display_name": "Load Checkpoint",
-        "description": "",
+        "description": "Loads a diffusion model checkpoint, diffusion models are used to denoise latents.",
         "python_module": "nodes",
-        "category": "loaders",
+        "category": "model/loaders",
         "output_node": False,
+        "has_intermediate_output": False,
+        "search_aliases": ["load model", "checkpoint", "model loader", "load checkpoint", "ckpt", "model"],
     }
 
 
-def test_every_definition_of_ours_is_whole(tmp_path: Path) -> None:
-    own = definitions(tmp_path)
+def test_an_older_server_tells_less_of_its_nodes(tmp_path: Path) -> None:
+    own = definitions(tmp_path, version="0.7")
+    loader, video = known(own, "CheckpointLoaderSimple").info, known(own, "CreateVideo").info
+    assert (loader["category"], "search_aliases" in loader, "is_input_list" in loader) == ("loaders", False, False)
+    assert list(video["input"]["optional"]) == video["input_order"]["optional"] == ["audio"]
+    assert known(own, "SaveVideo").info["output"] == []
+    assert "background_removal" not in own.offered_models()
+    assert "background_removal" in definitions(tmp_path).offered_models()
+
+
+@pytest.mark.parametrize("version", ["0.33", "0.7"])
+def test_every_definition_of_ours_is_whole(tmp_path: Path, version: str) -> None:
+    own = definitions(tmp_path, version=version)
     for name in own.names:
         info = known(own, name).info
         assert info["name"] == name
@@ -184,6 +206,15 @@ def test_a_choice_brings_its_own_inputs() -> None:
     scaled = GROWING.inputs_for({"size": "scaled"})
     assert (exact["size.width"].section, exact["size.width"].options) == ("required", {"min": 1})
     assert (scaled["size.factor"].section, "size.width" in scaled) == ("optional", False)
+
+
+def test_a_choice_may_bring_further_choices_which_are_never_missed() -> None:
+    inner = ["COMFY_DYNAMICCOMBO_V3", {"options": [{"key": "h264", "inputs": {"required": {"crf": ["FLOAT", {}]}}}]}]
+    outer = ["COMFY_DYNAMICCOMBO_V3", {"options": [{"key": "mp4", "inputs": {"required": {"codec": inner}}}]}]
+    video = NodeDefinition("Video", {"input": {"required": {"format": outer}}, "output": []})
+    sections = {name: spec.section for name, spec in video.inputs_for({"format": "mp4"}).items()}
+    assert sections == {"format": "optional", "format.codec": "optional"}
+    assert "format.codec.crf" in video.inputs_for({"format": "mp4", "format.codec": "h264"})
 
 
 @pytest.mark.parametrize("choice", ["neither", None, ["1", 0], 5])

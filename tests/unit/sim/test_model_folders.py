@@ -36,13 +36,6 @@ def test_what_names_no_file_is_refused(name: str) -> None:
         model_folders((name,))
 
 
-def test_a_file_name_may_say_which_folder_it_means(tmp_path: Path) -> None:
-    folders = Folders.below(tmp_path)
-    assert folders.annotated("cat.png [temp]") == ("cat.png", folders.temp)
-    assert folders.annotated("cat.png") == ("cat.png", None)
-    assert folders.annotated("cat.png [nowhere]") == ("cat.png [nowhere]", None)
-
-
 @pytest.mark.parametrize(
     "name", ["/etc/passwd", "/etc/passwd [input]", "../x [output]", "../../input/../x", "out/x", "\0"]
 )

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.domain.events import Event
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web import event_feed
 from comfyui_agent.web.event_feed import EventFeed, as_sent
-from comfyui_agent.web.problems import Problem
 from support.stores import ScriptedStore
 from support.web import eventually
 

@@ -12,11 +12,15 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from comfyui_agent.access.gate import Caller
+from comfyui_agent.access.limits import OPEN_FACTOR, RequestLimits
+from comfyui_agent.access.origins import check_origin
+from comfyui_agent.access.problem import Problem
+from comfyui_agent.access.proxies import Proxies
 from comfyui_agent.config.settings import Ui
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web import guard
-from comfyui_agent.web.access import Caller
 from comfyui_agent.web.guard import (
     FORMS,
     HEADERS,
@@ -26,11 +30,7 @@ from comfyui_agent.web.guard import (
     LARGEST_FORM,
     SMALL_BODY,
     Guard,
-    check_origin,
 )
-from comfyui_agent.web.limits import OPEN_FACTOR, RequestLimits
-from comfyui_agent.web.problems import Problem
-from comfyui_agent.web.proxies import Proxies
 from comfyui_agent.web.request_body import RequestBody
 
 JSON = Headers({"content-type": "application/json"})

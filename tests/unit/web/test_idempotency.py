@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from comfyui_agent.access.gate import Caller
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.store.idempotency import Beginning, Begun, Busy, Different, Repeated, TakenOver
-from comfyui_agent.web.access import Caller
 from comfyui_agent.web.idempotency import REPLAYED, IdempotentRequest, once
-from comfyui_agent.web.problems import Problem
 from support.stores import ScriptedStore, intercept
 
 ME, DEAD, OTHER = "me", "dead", "other"

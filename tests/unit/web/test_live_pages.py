@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web import live_pages
 from comfyui_agent.web.live_pages import LivePages
-from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 
 FIRST = b": a page of E3\nretry: 1000\n\n"
@@ -251,10 +251,10 @@ async def test_what_keeps_a_page_from_being_drawn_is_reported_and_passes(
 async def test_a_quiet_page_is_told_that_all_is_well(
     rendering: LivePages, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_pages, "HEARTBEAT", 0.02)
     stream = rendering.watch(view(), world.build)
     await anext(stream)
     await parts(stream)
+    monkeypatch.setattr(live_pages, "HEARTBEAT", 0.02)
     assert await heard(stream) == ("beat", {"behind": 0})
     await stream.aclose()
 

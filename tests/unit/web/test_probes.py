@@ -15,6 +15,9 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
+from comfyui_agent.access.gate import Caller
+from comfyui_agent.access.limits import RequestLimits
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.comfy.answers import SystemStats
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
@@ -25,10 +28,8 @@ from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.store.overview import Gauges
 from comfyui_agent.store.records import Counts
 from comfyui_agent.web import probes
-from comfyui_agent.web.access import Caller
-from comfyui_agent.web.limits import RequestLimits
 from comfyui_agent.web.metrics import CONTENT_TYPE, Metrics
-from comfyui_agent.web.problems import Problem, add_handlers
+from comfyui_agent.web.problems import add_handlers
 from support.stores import ScriptedStore
 
 STATS = SystemStats("0.7.0", "3.12", "2.8", "posix", 0, 0, ())

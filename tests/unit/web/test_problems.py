@@ -11,17 +11,13 @@ import pytest
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel
 
+from comfyui_agent.access.problem import LONGEST, LONGEST_KEY, MOST_ERRORS, TITLES, Problem
 from comfyui_agent.config.validation import Complaint, Complaints
 from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, DatabaseUnusable
 from comfyui_agent.usecases.errors import Invalid, NotAllowed, NotFound, NotPossible, TooLarge, UseCaseError
 from comfyui_agent.web import problems
 from comfyui_agent.web.problems import (
-    LONGEST,
-    LONGEST_KEY,
-    MOST_ERRORS,
-    TITLES,
     JsonAnswer,
-    Problem,
     add_handlers,
     from_use_case,
     in_bytes,

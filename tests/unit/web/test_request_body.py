@@ -8,9 +8,9 @@ import pytest
 from starlette.datastructures import Headers
 from starlette.types import Message
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.web import request_body
 from comfyui_agent.web.guard import LARGEST_BODY, SMALL_BODY
-from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.request_body import (
     MOST_CONTAINERS,
     MOST_DEPTH,

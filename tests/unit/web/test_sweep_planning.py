@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.web import sweep_planning
-from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.sweep_planning import Planning
 from support.web import eventually
 

@@ -151,6 +151,7 @@ async def test_arrivals_wait_for_no_answer() -> None:
     assert (len(run.rows), fake.most) == (20, 20)
 
 
+@pytest.mark.timing
 async def test_even_arrivals_keep_their_distance_and_late_ones_are_not_lost() -> None:
     fake = Fake()
     pressing = driver_of(fake, mode=Mode.OPEN, jobs=20, even_arrivals=True)

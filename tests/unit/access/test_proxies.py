@@ -9,9 +9,10 @@ from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
+from comfyui_agent.access.origins import check_direct, host_of
+from comfyui_agent.access.problem import Problem
+from comfyui_agent.access.proxies import Proxies
 from comfyui_agent.config.settings import Ui
-from comfyui_agent.web.problems import Problem
-from comfyui_agent.web.proxies import Proxies, check_direct, host_of
 
 PROXY, INNER, CLIENT, OTHER = "10.0.0.1", "10.0.0.2", "203.0.113.7", "198.51.100.9"
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from comfyui_agent.access import limits
+from comfyui_agent.access.gate import Caller
+from comfyui_agent.access.limits import AT_ONCE, OPEN_FACTOR, OpenJobQuota, RequestLimits, TokenBuckets, Turns
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.config.settings import Ui
 from comfyui_agent.domain.tokens import Role, Token
-from comfyui_agent.web import limits
-from comfyui_agent.web.access import Caller
-from comfyui_agent.web.limits import AT_ONCE, OPEN_FACTOR, OpenJobQuota, RequestLimits, TokenBuckets, Turns
-from comfyui_agent.web.problems import Problem
 from support.stores import ScriptedStore
 
 HOST = "10.0.0.7"

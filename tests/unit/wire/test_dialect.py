@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from comfyui_agent.sim.settings import IMITATED, NEWEST, Dialect
+from comfyui_agent.wire.dialect import IMITATED, Dialect
 
 FIRST_VERSION = {
     "targeted_interrupt": "0.3.57",
     "create_time": "0.3.69",
     "jobs_api": "0.6.0",
-    "jobs_cancelled_status": "0.8.0",
+    "jobs_cancelled_status": "0.9.0",
     "missing_node_type_error": "0.12.0",
-    "dependency_cycle_error": "0.19.0",
+    "node_replacements": "0.14.0",
+    "jobs_show_texts": "0.16.0",
     "cross_site_refused": "0.19.0",
-    "cache_survives_other_prompts": "0.25.0",
-    "prompt_id_must_be_uuid": "0.28.0",
-    "jobs_cancel_api": "0.28.0",
-    "cached_outputs_without_client": "0.30.0",
-    "output_asset_ids": "0.38.0",
-    "all_devices_listed": "0.38.0",
-    "more_keys_in_definitions": "0.38.0",
+    "dependency_cycle_error": "0.20.0",
+    "listed_files_name_their_folder": "0.20.0",
+    "user_files_in_milliseconds": "0.21.0",
+    "wrong_choices_as_written": "0.21.0",
+    "prompt_id_must_be_uuid": "0.25.0",
+    "usage_source_kept": "0.25.0",
+    "jobs_cancel_api": "0.26.0",
+    "active_content_downloaded": "0.28.0",
+    "cached_outputs_without_client": "0.28.0",
+    "model_extensions_listed": "0.28.0",
+    "user_files_are_downloads": "0.28.0",
+    "jobs_count_previews": "0.32.0",
+    "newer_definitions": "0.33.0",
 }
 
 
@@ -39,13 +46,13 @@ def test_a_behaviour_begins_with_its_version(behaviour: str, version: str) -> No
     assert not getattr(Dialect(one_before(version)), behaviour)
 
 
-def test_newest_has_everything_and_a_version_to_show() -> None:
-    newest = Dialect("newest")
-    assert newest.version == NEWEST
-    assert all(getattr(newest, behaviour) for behaviour in FIRST_VERSION)
+def test_a_version_may_be_given_without_its_patch_level() -> None:
+    assert Dialect("0.7").version == "0.7.0"
+    assert vars(Dialect("0.33")) == vars(Dialect("0.33.0"))
+    assert not Dialect("0.7").since("0.12")
 
 
-@pytest.mark.parametrize("version", ["", "7", "0.7", "v0.7.0", "0.7.0-rc1", "latest", "0.7.x", "0.7.0\n", "-1.0.0"])
+@pytest.mark.parametrize("version", ["", "7", "v0.7.0", "0.7.0-rc1", "latest", "newest", "0.7.x", "0.7.0\n", "-1.0.0"])
 def test_what_is_no_version_is_refused(version: str) -> None:
     with pytest.raises(ValueError, match="is not a ComfyUI version: give one such as"):
         Dialect(version)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from comfyui_agent.access.listen_address import Listening, NotAllowed, NotServed, PortTaken, is_loopback, listen
 from comfyui_agent.domain.tokens import Role, Token
-from comfyui_agent.web.listen_address import Listening, NotAllowed, NotServed, PortTaken, is_loopback, listen
 from support.stores import ScriptedStore
 
 

@@ -5,75 +5,29 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 
+from comfyui_agent.access import gate as module
+from comfyui_agent.access import limits
+from comfyui_agent.access.gate import Caller, Gate, bearer_of, session_of, while_admitted
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.config.settings import Ui
-from comfyui_agent.domain.tokens import LoginSession, Role, Token, hash_of, proxy_hash
+from comfyui_agent.domain.tokens import Role, hash_of
 from comfyui_agent.store.errors import DatabaseAway
-from comfyui_agent.store.tokens import Access
-from comfyui_agent.web import access, limits
-from comfyui_agent.web.access import Caller, Gate, bearer_of, session_of, while_admitted
-from comfyui_agent.web.problems import Problem
-from support.stores import ScriptedStore
+from support.tokens import EARLIER, LATER, TokenMemory
 
 ADMIN, USER = "e3_admin", "e3_user"
 HOST = "10.0.0.7"
-EARLIER, NOW, LATER = "2025-11-16 02:08:00.000", "2025-11-17 00:00:00.000", "2025-11-18 00:00:00.000"
-
-
-@dataclass
-class Memory(ScriptedStore):
-    """Tokens and sessions, and a version that goes up with every change."""
-
-    known: list[Token] = field(default_factory=list)
-    sessions: dict[str, LoginSession] = field(default_factory=dict)
-    is_closed: bool = False
-    noted: list[tuple[int, str]] = field(default_factory=list)
-    version: int = 1
-    reads: int = 0
-    error: Exception | None = None
-    delay: float = 0.0
-
-    async def read_access(self) -> Access:
-        self.reads += 1
-        if self.delay:
-            await asyncio.sleep(self.delay)
-        if self.error is not None:
-            raise self.error
-        return Access(self.is_closed, tuple(self.known), dict(self.sessions))
-
-    async def begin_session(self, hash_: str, token_id: int) -> None:
-        self.sessions[hash_] = LoginSession(hash_, token_id, LATER)
-        self.version += 1
-
-    async def end_session(self, hash_: str) -> None:
-        self.sessions.pop(hash_, None)
-        self.version += 1
-
-    async def enrol_user(self, user: str, role: Role, _: str) -> Token:
-        return self.add("", role, name=user, hash=proxy_hash(user))
-
-    async def note_uses(self, uses: set[tuple[int, str]]) -> None:
-        if self.error is not None:
-            raise self.error
-        self.noted += uses
-
-    def add(self, secret: str, role: Role, **facts: Any) -> Token:
-        said = {"name": str(role), "hash": hash_of(secret), "created_at": EARLIER, **facts}
-        token = Token(id=len(self.known) + 1, role=role, **said)
-        self.known.append(token)
-        self.is_closed = True
-        self.version += 1
-        return token
+NOW = "2025-11-17 00:00:00.000"
 
 
 @pytest.fixture
-def memory() -> Memory:
-    made = Memory()
+def memory() -> TokenMemory:
+    made = TokenMemory()
     made.add(ADMIN, Role.ADMIN)
     made.add(USER, Role.USER)
     return made
@@ -83,7 +37,7 @@ def memory() -> Memory:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What the gate takes for the time."""
     now = [1000.0]
-    monkeypatch.setattr(access.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -91,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def today(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the gate takes for the time of day."""
     moment = [NOW]
-    monkeypatch.setattr(access, "now", lambda: moment[0])
+    monkeypatch.setattr(module, "now", lambda: moment[0])
     return moment
 
 
@@ -116,18 +70,18 @@ async def refused(asking: Any) -> Problem:
 
 
 async def test_without_tokens_everyone_on_this_machine_is_an_admin() -> None:
-    assert await gate(Memory()).admit(local()) == Caller(Role.ADMIN)
-    assert await gate(Memory()).is_open()
+    assert await gate(TokenMemory()).admit(local()) == Caller(Role.ADMIN)
+    assert await gate(TokenMemory()).is_open()
 
 
 async def test_without_tokens_nobody_is_let_in_where_others_can_ask() -> None:
-    closed = gate(Memory(), is_local=False)
+    closed = gate(TokenMemory(), is_local=False)
     assert not await closed.is_open()
     assert (await refused(closed.admit(request()))).status == 401
     assert (await refused(closed.admit(request(authorization="Bearer x")))).status == 401
 
 
-async def test_a_token_identifies_its_owner(memory: Memory) -> None:
+async def test_a_token_identifies_its_owner(memory: TokenMemory) -> None:
     found = await gate(memory).admit(request(authorization=f"Bearer {USER}"))
     assert (found.role, found.token, found.scope) == (Role.USER, memory.known[1], "token 2")
 
@@ -167,7 +121,7 @@ def test_a_session_is_in_a_cookie_of_this_port_and_under_tls_of_this_host_alone(
     assert session_of(asked) == held
 
 
-async def test_a_session_is_no_token_and_a_token_is_no_session(memory: Memory) -> None:
+async def test_a_session_is_no_token_and_a_token_is_no_session(memory: TokenMemory) -> None:
     asked = gate(memory)
     _, secret = await asked.log_in(USER, request())
     found = await asked.admit(request(cookie=f"e3_session_8190={secret}"))
@@ -181,7 +135,7 @@ async def test_a_session_is_no_token_and_a_token_is_no_session(memory: Memory) -
     assert (await refused(asked.admit(empty))).status == 401
 
 
-async def test_logging_in_again_or_out_leaves_no_session_behind(memory: Memory) -> None:
+async def test_logging_in_again_or_out_leaves_no_session_behind(memory: TokenMemory) -> None:
     asked = gate(memory)
     _, first = await asked.log_in(USER, request())
     _, second = await asked.log_in(ADMIN, request(cookie=f"e3_session_8190={first}"))
@@ -191,7 +145,7 @@ async def test_logging_in_again_or_out_leaves_no_session_behind(memory: Memory) 
     assert (problem.status, problem.detail, memory.sessions) == (401, "this session has ended", {})
 
 
-async def test_a_session_ends_with_its_time_and_with_its_token(memory: Memory, today: list[str]) -> None:
+async def test_a_session_ends_with_its_time_and_with_its_token(memory: TokenMemory, today: list[str]) -> None:
     asked = gate(memory)
     memory.add("e3_short", Role.USER, expires_at="2025-11-17 06:00:00.000")
     by_time = request(cookie=f"e3_session_8190={(await asked.log_in(USER, request()))[1]}")
@@ -209,7 +163,7 @@ async def test_a_session_ends_with_its_time_and_with_its_token(memory: Memory, t
     ("facts", "words"), [({"expires_at": EARLIER}, "has expired"), ({"revoked_at": EARLIER}, "was revoked")]
 )
 async def test_a_token_that_ended_admits_nobody_says_so_and_locks_nobody_out(
-    memory: Memory, facts: dict[str, str], words: str
+    memory: TokenMemory, facts: dict[str, str], words: str
 ) -> None:
     memory.add("e3_old", Role.ADMIN, **facts)
     asked = gate(memory)
@@ -220,7 +174,7 @@ async def test_a_token_that_ended_admits_nobody_says_so_and_locks_nobody_out(
 
 
 async def test_once_there_was_a_token_access_stays_closed(clock: list[float]) -> None:
-    memory = Memory(is_closed=True)
+    memory = TokenMemory(is_closed=True)
     asked = gate(memory)
     assert (await refused(asked.admit(local()))).status == 401
     memory.is_closed = False
@@ -231,17 +185,17 @@ async def test_once_there_was_a_token_access_stays_closed(clock: list[float]) ->
 
 async def test_what_came_by_a_proxy_is_nobody_on_this_machine() -> None:
     for asked in (local(via="1.2.3.4"), request("127.0.0.1", host="evil.example")):
-        assert (await refused(gate(Memory()).admit(asked))).status == 403
+        assert (await refused(gate(TokenMemory()).admit(asked))).status == 403
 
 
 async def test_where_a_proxy_is_trusted_this_machine_is_not_open() -> None:
-    asked = gate(Memory(), trusted_proxies=("127.0.0.1",))
+    asked = gate(TokenMemory(), trusted_proxies=("127.0.0.1",))
     assert not await asked.is_open()
     assert (await refused(asked.admit(local()))).status == 401
 
 
 async def test_a_user_of_a_trusted_proxy_is_admitted_as_that_user(clock: list[float]) -> None:
-    memory = Memory()
+    memory = TokenMemory()
     asked = gate(memory, trusted_proxies=("10.0.0.7",), proxy_user_header="X-Remote-User", proxy_user_role="read")
     anna = request(**{"x-remote-user": "anna", "x-forwarded-for": "203.0.113.7"})
     found = await asked.admit(anna)
@@ -257,7 +211,7 @@ async def test_a_user_of_a_trusted_proxy_is_admitted_as_that_user(clock: list[fl
     assert (await refused(asked.admit(anna))).status == 401
 
 
-async def testwrong_tokens_are_counted_for_who_sent_them_and_not_for_the_proxy(memory: Memory) -> None:
+async def testwrong_tokens_are_counted_for_who_sent_them_and_not_for_the_proxy(memory: TokenMemory) -> None:
     asked = gate(memory, trusted_proxies=(HOST,))
     mallory = request(authorization="Bearer e3_wrong", **{"x-forwarded-for": "203.0.113.7"})
     for _ in range(10):
@@ -267,13 +221,13 @@ async def testwrong_tokens_are_counted_for_who_sent_them_and_not_for_the_proxy(m
     assert (await asked.admit(anna)).role is Role.USER
 
 
-async def test_a_use_is_noted_beside_the_answer_and_once_a_minute(memory: Memory, clock: list[float]) -> None:
+async def test_a_use_is_noted_beside_the_answer_and_once_a_minute(memory: TokenMemory, clock: list[float]) -> None:
     asked = gate(memory)
     for _ in range(5):
         await asked.check(USER, HOST)
     await asyncio.gather(*asked._background._tasks)
     assert memory.noted == [(2, "")]
-    clock[0] += access.NOTE_SECONDS
+    clock[0] += module.NOTE_SECONDS
     memory.error = DatabaseAway("locked")
     assert (await asked.check(USER, HOST)).role is Role.USER, "whether it can be noted or not"
     await asyncio.gather(*asked._background._tasks)
@@ -281,7 +235,7 @@ async def test_a_use_is_noted_beside_the_answer_and_once_a_minute(memory: Memory
 
 
 async def test_every_token_is_compared_in_constant_time_whichever_it_is(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch
+    memory: TokenMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[tuple[Any, Any]] = []
     compare = hmac.compare_digest
@@ -295,7 +249,7 @@ async def test_every_token_is_compared_in_constant_time_whichever_it_is(
 
 
 async def test_after_tenwrong_tokens_from_an_address_only_a_right_one_is_admitted(
-    memory: Memory, clock: list[float]
+    memory: TokenMemory, clock: list[float]
 ) -> None:
     asked = gate(memory)
     for _ in range(10):
@@ -311,7 +265,7 @@ async def test_after_tenwrong_tokens_from_an_address_only_a_right_one_is_admitte
     assert (await asked.check(ADMIN, HOST)).role is Role.ADMIN
 
 
-async def test_wrong_sessions_and_missing_tokens_are_not_counted(memory: Memory) -> None:
+async def test_wrong_sessions_and_missing_tokens_are_not_counted(memory: TokenMemory) -> None:
     asked = gate(memory)
     for each in (request(cookie="e3_session_8190=x"), request()):
         for _ in range(12):
@@ -319,14 +273,14 @@ async def test_wrong_sessions_and_missing_tokens_are_not_counted(memory: Memory)
     assert (await refused(asked.check("e3_wrong", HOST))).status == 401, "and not 429"
 
 
-async def testwrong_tokens_are_forgotten_one_by_one(memory: Memory, clock: list[float]) -> None:
+async def testwrong_tokens_are_forgotten_one_by_one(memory: TokenMemory, clock: list[float]) -> None:
     asked = gate(memory)
     for _ in range(30):
         assert (await refused(asked.check("e3_wrong", HOST))).status == 401
         clock[0] += 7
 
 
-async def test_only_so_many_hosts_are_remembered(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_so_many_hosts_are_remembered(memory: TokenMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_CALLERS", 5)
     asked = gate(memory)
     for number in range(50):
@@ -335,15 +289,15 @@ async def test_only_so_many_hosts_are_remembered(memory: Memory, monkeypatch: py
     assert len(asked.wrong_tokens._times) <= 5
 
 
-async def test_a_very_long_token_is_a_wrong_one(memory: Memory) -> None:
+async def test_a_very_long_token_is_a_wrong_one(memory: TokenMemory) -> None:
     assert (await refused(gate(memory).check("e3_" + "x" * 10_000_000, HOST))).status == 401
-    longest = "x" * access.LONGEST_TOKEN
+    longest = "x" * module.LONGEST_TOKEN
     memory.add(longest, Role.ADMIN)
     assert (await gate(memory).check(longest, HOST)).role is Role.ADMIN
 
 
 async def test_tokens_are_read_again_only_when_something_has_changed_and_not_too_often(
-    memory: Memory, clock: list[float]
+    memory: TokenMemory, clock: list[float]
 ) -> None:
     asked = gate(memory)
     for _ in range(5):
@@ -353,7 +307,7 @@ async def test_tokens_are_read_again_only_when_something_has_changed_and_not_too
     memory.known.clear()
     memory.is_closed = False
     memory.version += 1
-    clock[0] += access.FRESH_SECONDS + 0.01
+    clock[0] += module.FRESH_SECONDS + 0.01
     assert await asked.is_open()
     assert memory.reads == 2
     memory.version += 1
@@ -362,7 +316,7 @@ async def test_tokens_are_read_again_only_when_something_has_changed_and_not_too
 
 
 async def test_while_the_database_is_away_the_tokens_are_those_that_were_known(
-    memory: Memory, clock: list[float]
+    memory: TokenMemory, clock: list[float]
 ) -> None:
     asked = gate(memory)
     await asked.check(USER, HOST)
@@ -374,13 +328,13 @@ async def test_while_the_database_is_away_the_tokens_are_those_that_were_known(
     assert not await asked.is_open()
 
 
-async def test_tokens_that_were_never_read_let_nobody_in(memory: Memory) -> None:
+async def test_tokens_that_were_never_read_let_nobody_in(memory: TokenMemory) -> None:
     memory.error = DatabaseAway("locked")
     with pytest.raises(DatabaseAway):
         await gate(memory).is_open()
 
 
-async def test_a_stream_ends_where_its_token_does(memory: Memory, clock: list[float]) -> None:
+async def test_a_stream_ends_where_its_token_does(memory: TokenMemory, clock: list[float]) -> None:
     closed: list[bool] = []
 
     async def parts() -> AsyncGenerator[bytes, None]:
@@ -400,5 +354,5 @@ async def test_a_stream_ends_where_its_token_does(memory: Memory, clock: list[fl
         clock[0] += 1
     assert (heard, closed) == ([b"0"], [True])
     everyone = Caller(Role.ADMIN)
-    assert [part async for part in while_admitted(gate(Memory()), everyone, parts())] == [b"0", b"1", b"2"]
+    assert [part async for part in while_admitted(gate(TokenMemory()), everyone, parts())] == [b"0", b"1", b"2"]
     assert [part async for part in while_admitted(asked, everyone, parts())] == []
