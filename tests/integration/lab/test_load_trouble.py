@@ -70,6 +70,7 @@ async def test_without_a_websocket_times_are_nearly_true_and_a_warning_says_why_
     assert "the end of 3 prompts" in warning
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_without_a_warm_up_the_first_prompt_waits_for_no_websocket(before_it: FaultProxy) -> None:
     before_it.inject(Refuse(), on="/ws", times=None)
@@ -172,6 +173,7 @@ async def test_a_warm_up_and_prompts_that_time_out_are_warned_about(monkeypatch:
     assert len(warnings_of(report, f"2 prompts {TIMED_OUT}")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_percentiles_beside_timeouts_are_said_to_be_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured_prompt, "CANCEL_SECONDS", 0.2)

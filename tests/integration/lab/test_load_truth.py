@@ -59,6 +59,7 @@ def adds_up(report: Report) -> bool:
     return bool(summary["total_jobs"] == total == len(report["results"]))
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_a_closed_loop_reports_what_the_server_noted(varying: ServerProcess) -> None:
     """With k at work at one server, a prompt is sent when the k-th before it ends."""
@@ -86,6 +87,7 @@ async def test_a_closed_loop_reports_what_the_server_noted(varying: ServerProces
     assert summary["cached_jobs"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_below_its_capacity_an_open_loop_waits_for_nothing(varying: ServerProcess) -> None:
     report = await press([varying.url], mode=Mode.OPEN, levels=[420.0], jobs=16, even_arrivals=True)
@@ -171,6 +173,7 @@ async def test_errors_are_counted_exactly(tmp_path_factory: pytest.TempPathFacto
     assert summary["images"] == summary["completed"]
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_a_prompt_that_never_ends_is_a_timeout_and_so_is_what_waits_behind_it(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch

@@ -93,6 +93,7 @@ def measured(paced: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> 
 Measured = tuple[Path, dict[str, Any]]
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_known_times_are_found_within_a_tenth(measured: Measured) -> None:
     """By the server's own clock, which knows how long its sleeps really took on a busy machine."""
@@ -108,6 +109,7 @@ def test_known_times_are_found_within_a_tenth(measured: Measured) -> None:
     assert max(run["model_load_sec"] for run in report["runs"][1:]) < 0.3 * LOAD
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_the_node_that_costs_most_comes_first_with_its_share_and_its_steps(measured: Measured) -> None:
     report = measured[1]

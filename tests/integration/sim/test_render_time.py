@@ -23,11 +23,13 @@ async def renders(wire: Wire, count: int) -> list[float]:
     return [seconds(await wire.run(await text_to_image(wire))) for _ in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_without_the_switch_a_render_takes_no_time(plain: Wire) -> None:
     assert min(await renders(plain, 3)) < 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_every_prompt_takes_the_render_time_once(start: Start, connect: Connect) -> None:
     async with connect(start("--render-seconds", "0.3")) as wire:

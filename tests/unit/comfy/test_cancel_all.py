@@ -173,6 +173,7 @@ async def looked(proxy: FaultProxy) -> None:
     await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 @pytest.mark.parametrize(
     ("settings", "interrupts"),

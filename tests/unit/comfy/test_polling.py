@@ -38,6 +38,7 @@ async def rendered(client: ComfyClient) -> tuple[Watch, float]:
     return watch, time.monotonic() - began
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_a_refused_websocket_makes_it_ask_often(proxy: FaultProxy) -> None:
     proxy.inject(Refuse(), on="/ws", times=None)
@@ -48,6 +49,7 @@ async def test_a_refused_websocket_makes_it_ask_often(proxy: FaultProxy) -> None
     assert len(proxy.when("GET /queue")) >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_an_open_websocket_makes_it_ask_seldom(proxy: FaultProxy) -> None:
     async with ComfyClient(proxy.url, limits=Limits(poll_seconds=SELDOM, deaf_poll_seconds=OFTEN)) as client:
@@ -57,6 +59,7 @@ async def test_an_open_websocket_makes_it_ask_seldom(proxy: FaultProxy) -> None:
     assert len(proxy.when("GET /queue")) <= 1  # before the websocket was open
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_the_shorter_pause_counts_while_it_is_deaf(proxy: FaultProxy) -> None:
     """Who polls often anyway is not slowed down by the loss of the websocket."""
@@ -66,6 +69,7 @@ async def test_the_shorter_pause_counts_while_it_is_deaf(proxy: FaultProxy) -> N
     assert seconds < SECONDS + 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_a_websocket_that_is_lost_later_is_made_up_for(proxy: FaultProxy) -> None:
     async with ComfyClient(proxy.url, limits=Limits(poll_seconds=0.4, deaf_poll_seconds=OFTEN)) as client:

@@ -90,6 +90,7 @@ def show(capsys: pytest.CaptureFixture[str], line: str) -> None:
         print(f"\n{line}")  # noqa: T201 - the figures are what this test is run for
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 @pytest.mark.usefixtures("_only_what_is_made_is_collected")
 def test_90_members_of_50_kb_are_queued_in_half_a_second_and_the_loop_beats_on(
@@ -119,6 +120,7 @@ def test_90_members_of_50_kb_are_queued_in_half_a_second_and_the_loop_beats_on(
     assert is_quick(figures[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 @pytest.mark.usefixtures("_only_what_is_made_is_collected")
 @pytest.mark.parametrize(("across", "down", "total"), [("1..9", "1..10", 90), ("1..100", "1..100", 10_000)])

@@ -121,6 +121,7 @@ async def test_fewer_jobs_than_workers_are_that_many() -> None:
     assert (len(run.rows), fake.most) == (3, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_a_huge_number_at_once_costs_no_more_than_the_jobs_there_are() -> None:
     began = time.process_time()
@@ -151,6 +152,7 @@ async def test_arrivals_wait_for_no_answer() -> None:
     assert (len(run.rows), fake.most) == (20, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_even_arrivals_keep_their_distance_and_late_ones_are_not_lost() -> None:
     fake = Fake()
@@ -161,6 +163,7 @@ async def test_even_arrivals_keep_their_distance_and_late_ones_are_not_lost() ->
     assert len(pressing.lateness) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_a_stalled_loop_sends_what_was_due_and_knows_how_late_it_was() -> None:
     fake = Fake()
@@ -211,6 +214,7 @@ class Clock:
         await self._pause(0)
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_nothing_arrives_after_the_duration_is_over() -> None:
     began = time.monotonic()

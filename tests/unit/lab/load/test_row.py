@@ -35,6 +35,7 @@ def test_a_row_without_duration_ends_where_it_began() -> None:
     assert Row(duration_sec=1.5, seconds=5.0).ended_seconds == 6.5
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_moments_of_both_clocks_are_seconds_of_the_run() -> None:
     clock = RunClock()

@@ -112,11 +112,10 @@ CREATE FUNCTION e3_oldest_open() RETURNS xid8 LANGUAGE sql STABLE AS $$
             SELECT 1 FROM pg_stat_activity WHERE backend_xid = open.xid::xid AND datname <> current_database())
         ORDER BY open.xid LIMIT 1), pg_snapshot_xmax(pg_current_snapshot()))
 $$;
-CREATE FUNCTION e3_next_event_id() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
-BEGIN -- quicker than SQL, and every event draws one
-    RETURN (greatest(pg_current_xact_id()::text::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1)
-        + (SELECT shift FROM event_clock) << 22) + nextval('e3_event_numbers') % 4194304;
-END $$;
+CREATE FUNCTION e3_next_event_id() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT greatest(e3_event_id(pg_current_xact_id()), e3_event_id(pg_snapshot_xmax(pg_current_snapshot())) - 4194304)
+        + nextval('e3_event_numbers') % 4194304
+$$;
 CREATE TABLE events (
     id bigint PRIMARY KEY DEFAULT e3_next_event_id(), at e3_time NOT NULL, event text COLLATE "C" NOT NULL,
     job_id bigint, prompt_id text COLLATE "C", server text COLLATE "C", failure_class text COLLATE "C",
@@ -373,8 +372,7 @@ DECLARE
 BEGIN
     UPDATE jobs SET hold = NULL WHERE id = (
         SELECT id FROM jobs WHERE status = 'pending' AND hold = 'turn'
-            AND batch_id = (SELECT batch_id FROM jobs WHERE id = ended)
-        ORDER BY priority NULLS FIRST, id LIMIT 1) AND status = 'pending' AND hold = 'turn';
+            AND batch_id = (SELECT batch_id FROM jobs WHERE id = ended) ORDER BY priority NULLS FIRST, id LIMIT 1) AND status = 'pending' AND hold = 'turn';
     IF TG_OP = 'UPDATE' THEN
         UPDATE jobs SET lost_at = NULL WHERE id = ended AND lost_at IS NOT NULL;
     END IF;
