@@ -89,6 +89,7 @@ def lives(own_server: ServerProcess) -> Lives:
     return asyncio.run(live_twice(own_server))
 
 
+@pytest.mark.slow
 def test_numbers_begin_at_zero_in_every_life(lives: Lives) -> None:
     assert (lives.first_number, lives.next_number) == (0, 0)
 

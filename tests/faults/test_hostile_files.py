@@ -186,6 +186,7 @@ def test_a_file_that_is_no_job_is_one_failed_row(yard: Yard, case: str) -> None:
     assert not Path("/tmp/e3-owned").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [
@@ -236,6 +237,7 @@ WRONG: dict[str, list[str]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_wrong_type_for_any_key_is_one_failed_row_that_names_the_key(yard: Yard) -> None:
     dropped: dict[str, tuple[str, str]] = {}
     for key, values in WRONG.items():

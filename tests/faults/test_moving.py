@@ -159,6 +159,7 @@ print(deadly)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "step"), CASES)
 def test_killed_at_any_statement_it_is_finished_by_the_next_run(tmp_path: Path, what: str, step: int) -> None:
     url = postgres.new_database() if what == "move" else ""

@@ -163,6 +163,7 @@ async def test_a_transition_that_is_cut_off_at_any_point_happens_once(
     assert (await store.run(ops.count_jobs)).done == number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", list(Cut))
 async def test_a_database_is_opened_although_that_is_cut_off_at_any_point(
     server: PostgresServer, proxy: CuttingProxy, how: Cut

@@ -81,6 +81,7 @@ def test_what_a_test_starts_ends_with_it(tmp_path: Path, body: str, code: int) -
         wait_until(lambda pid=pid: not is_running(pid), f"the end of {pid}")
 
 
+@pytest.mark.slow
 @needs_proc
 @pytest.mark.parametrize("options", [[], ["-p", "xdist", "-n", "1"]], ids=["alone", "in a worker"])
 def test_a_process_that_nobody_owns_fails_the_run_and_is_named(tmp_path: Path, options: list[str]) -> None:

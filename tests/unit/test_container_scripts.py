@@ -109,6 +109,7 @@ def check_health(port: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_comfyui_that_answers_is_healthy(servers: Servers) -> None:
     told = check_health(int(servers.url("sim").rpartition(":")[2]))
     assert told.returncode == 0, told.stdout

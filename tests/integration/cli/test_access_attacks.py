@@ -214,6 +214,7 @@ def test_a_certificate_that_cannot_be_used_is_one_line_at_the_start(
     assert words.format(tls=TLS) in refusal(call_e3("serve", "-C", str(workspace.root)), 2)
 
 
+@pytest.mark.slow
 def test_a_run_does_not_go_on_without_the_certificate_that_it_was_told_to_use(tmp_path: Path) -> None:
     workspace = new_workspace(tmp_path / "house")
     said = {"E3_UI__ENABLED": "true", "E3_UI__TLS_CERT": "tls/none.pem", "E3_UI__TLS_KEY": "tls/none.key"}

@@ -119,6 +119,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", some(["-C", "--workspace", "--config", "E3_CONFIG"], 2))
 def test_every_command_means_the_workspace_that_it_is_told(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch

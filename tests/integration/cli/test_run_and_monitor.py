@@ -160,6 +160,7 @@ def test_as_json_stdout_is_one_document_and_the_lines_go_to_stderr(
     assert "knight.yaml" in answer.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "monitor", "execute"])
 def test_python_m_is_the_same(night: AgentWorkspace, command: str) -> None:
     file = drop(night, "knight.yaml")

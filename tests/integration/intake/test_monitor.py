@@ -307,6 +307,7 @@ async def test_ids_follow_the_natural_order_of_the_names(room: Intake) -> None:
     assert await names(room) == expected
 
 
+@pytest.mark.slow
 @WATCHED
 async def test_two_thousand_files_at_once_are_two_thousand_jobs_in_order(room: Intake, is_running: bool) -> None:
     count = 2000

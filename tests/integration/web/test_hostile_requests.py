@@ -472,6 +472,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", [route for route in JSON_ROUTES if route.body is not None], ids=str)
 async def test_a_body_of_wrong_types_is_refused_or_taken_as_described(estate: Served, route: Route) -> None:
     async def sent(body: Any) -> Answer:

@@ -83,6 +83,7 @@ async def test_a_sweep_or_a_book_of_large_jobs_is_refused_and_nothing_is_queued(
 STYLED = {"workflow": "styled", "inputs": {"style": "x" * 60 * KB}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body", "words"),
     [

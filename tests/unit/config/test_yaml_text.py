@@ -363,6 +363,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(JSON, st.sampled_from([None, 2]))
 def test_what_json_writes_reads_back_equal(value: Any, indent: int | None) -> None:

@@ -82,6 +82,7 @@ def wrongly_called(made: Any, pairs: int) -> dict[str, int]:
     return called
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [on_its_own, queued])
 def test_two_runs_of_one_distribution_are_called_noise_in_nearly_all_of_a_hundred_cases(made: Any) -> None:
     wrong = wrongly_called(made, 100)
@@ -118,6 +119,7 @@ def in_moods(seed: int, count: int = 600) -> Rows:
     return rows
 
 
+@pytest.mark.slow
 def test_neighbours_that_are_alike_do_not_pass_for_evidence() -> None:
     assert {name: wrong for name, wrong in wrongly_called(in_moods, 40).items() if wrong > 4} == {}
 

@@ -78,6 +78,7 @@ def planned(level: int) -> int:
     return jobs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [planned, lambda _: 40], ids=["as planned", "40"])
 def test_chance_makes_no_knee_of_a_server_that_renders_one_at_a_time(jobs: Callable[[int], int]) -> None:
     assert found_at(1, range(1, 9), ends_in_line, jobs).count(1) >= 90

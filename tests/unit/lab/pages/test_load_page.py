@@ -213,6 +213,7 @@ def test_servers_and_levels_have_their_tables() -> None:
     assert page.said("caption") == ["Durations of completed jobs", "Levels of load"]
 
 
+@pytest.mark.slow
 def test_many_results_make_a_small_page() -> None:
     report = load_report()
     report["results"] = [row(at, at / 10, 5 + at % 9, error=None) for at in range(20_000)]
