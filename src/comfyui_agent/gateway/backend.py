@@ -107,8 +107,6 @@ class GatewayBackend:
     async def submit(self, submission: Submission) -> Accepted | Rejected:
         gateway, prompt = self.gateway, submission.prompt
         prompt_id = submission.prompt_id or mint_prompt_id()
-        if (known := await self._known(prompt_id)) is not None:
-            return known
         gateway.definitions.use(await gateway.facts.object_info(None))
         named = named_files(prompt)
         uploads = await gateway.uploads.find({upload_path(value) for value in named.values()})
@@ -116,7 +114,7 @@ class GatewayBackend:
         if may_be_wrong(gateway.definitions, prompt, verdict):  # a server has the last word
             verdict = ValidationResult(None, output_nodes(gateway.definitions, prompt, submission.targets), {})
         if verdict.error is not None:
-            return Rejected(verdict.error, verdict.node_errors)
+            return await self._known(prompt_id) or Rejected(verdict.error, verdict.node_errors)
         pictures = {
             place: uploads[upload_path(value)] for place, value in named.items() if upload_path(value) in uploads
         }
@@ -165,7 +163,7 @@ class GatewayBackend:
         audit = Event(EventName.AUDIT_JOB_SUBMIT, actor=self.actor.name, address=self.actor.address)
         self.gateway.store.hurry()
         async with self.actor.room(1):
-            made = await self.gateway.store.run(ops.post_prompt, job, posted, audit)
+            made = await self.gateway.store.run_eagerly(ops.post_prompt, job, posted, audit)
         self.gateway.relay.wake()
         if made is None:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -12,6 +13,7 @@ from comfyui_agent.store.port import Driver
 P = ParamSpec("P")
 T = TypeVar("T")
 HURRY_SECONDS = 2.0
+EAGER_SECONDS = 0.02
 
 
 class Store:
@@ -32,16 +34,31 @@ class Store:
 
     async def run(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run one operation. What returns is committed; what raises has changed nothing."""
+        result = await self._run(operation, *args, **kwargs)
+        if operation.kind is OperationKind.COMMAND:
+            self.wake()
+        return result
+
+    async def run_eagerly(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a command. Listeners are called before it is committed, so that what they write shares its transaction,
+        and again some moments after: they may have read what was there before."""
+        loop = asyncio.get_running_loop()
+        running = loop.create_task(self._run(operation, *args, **kwargs))
+        await asyncio.sleep(0)
+        self.wake()
+        try:
+            return await running
+        finally:
+            loop.call_later(EAGER_SECONDS, self.wake)
+
+    async def _run(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if operation.kind is OperationKind.QUERY:
             return await self.driver.read(lambda session: operation(session, *args, **kwargs))
         is_command = operation.kind is OperationKind.COMMAND
         can_wait = self.gathers and not is_command and time.monotonic() > self._hurried_until
-        result = await self.driver.write(
+        return await self.driver.write(
             lambda session: operation(session, *args, **kwargs), can_wait=can_wait, wakes=is_command
         )
-        if is_command:
-            self.wake()
-        return result
 
     def hurry(self) -> None:
         """Somebody waits for what is recorded in the next seconds: it does not wait to share a commit."""
