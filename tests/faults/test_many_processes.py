@@ -89,7 +89,7 @@ async def start() -> AsyncIterator[Start]:
     ("each", "typed"),
     [
         pytest.param(40, 20, id="short"),
-        pytest.param(1500, 400, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
+        pytest.param(1500, 400, id="long", marks=[pytest.mark.slow, pytest.mark.timing, pytest.mark.timeout(900)]),
     ],
 )
 async def test_nobody_meets_a_lock_and_every_job_is_done_once(

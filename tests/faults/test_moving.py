@@ -160,10 +160,11 @@ print(deadly)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(320)
 @pytest.mark.parametrize(("what", "step"), CASES)
 def test_killed_at_any_statement_it_is_finished_by_the_next_run(tmp_path: Path, what: str, step: int) -> None:
     url = postgres.new_database() if what == "move" else ""
     command = [sys.executable, "-c", FORKS, str(tmp_path), str(step), what, url]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert int(answer.stdout) > 50, "it was killed before its end"

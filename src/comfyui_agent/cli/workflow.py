@@ -18,18 +18,22 @@ from comfyui_agent.config.workflows import (
     Workflow,
     Workflows,
     describe,
+    entry_of,
     names_of,
     open_places,
     read_template,
 )
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.binding import Places, Recipe
+from comfyui_agent.domain.binding import Place, Places, Recipe
 from comfyui_agent.domain.jobs import Template
+from comfyui_agent.domain.texts import listed
+from comfyui_agent.domain.value_types import Kind, text_of, type_of
 
 if TYPE_CHECKING:
     from comfyui_agent.lab.payloads import Payload
 
 LONGEST_VALUE = 48
+MOST_CHOICES = 4
 LARGEST_LIST = 64 * 1024 * 1024
 
 app = command_group("Workflows.")
@@ -48,16 +52,19 @@ async def inspect(
     if call.as_json:
         print_json(describe(found))
         return
+    places = open_places(found)
+    choices = await _choices(places, call.workspace)
     rows = [
-        [place.place, ", ".join(names_of(found, place)) or "-", _shown(place.value), place.title or place.class_type]
-        for place in open_places(found)
+        [
+            ", ".join(names_of(found, place)) or "-",
+            place.place,
+            _shown(place.value),
+            place.title or place.class_type,
+            choices.get(place.place, ""),
+        ]
+        for place in places
     ]
-    rows = [[one_line(cell) for cell in row] for row in rows]
-    if on_terminal():
-        _print_table(rows)
-    else:
-        for row in rows:
-            typer.echo("  ".join(row))
+    _print_table([[one_line(cell) for cell in row] for row in rows])
     recipe = found.recipe
     if recipe.description:
         typer.echo(f"\n{recipe.description}")
@@ -66,18 +73,44 @@ async def inspect(
         typer.echo(f"placeholders: {', '.join(f'${{{name}}}' for name in found.places.placeholders)}")
     if recipe.defaults:
         typer.echo(f"defaults: {', '.join(f'{key}: {_shown(value)}' for key, value in recipe.defaults.items())}")
+    if not recipe.inputs:
+        typer.echo(f"\nan entry for config/workflows.yaml:\n\n{entry_of(found)}", nl=False)
 
 
 def _print_table(rows: list[list[str]]) -> None:
+    shown = [["Names", "Place", "Now", "Node", "Choices"], *rows]
+    if not any(row[-1] for row in rows):  # no server says what there is to choose from
+        shown = [row[:-1] for row in shown]
+    heading, *rows = shown
+    if not on_terminal():
+        widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+        for row in shown:
+            typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        return
     from rich.console import Console  # not for those who print lines
     from rich.table import Column, Table
     from rich.text import Text
 
-    columns = [Column(heading, overflow="fold") for heading in ("Place", "Names", "Now", "Node")]
+    columns = [Column(each, overflow="fold") for each in heading]
     table = Table(*columns, box=None, header_style="dim", pad_edge=False)
     for row in rows:
         table.add_row(*map(Text, row))
     Console().print(table)
+
+
+async def _choices(places: Sequence[Place], workspace: Workspace) -> dict[str, str]:
+    """What servers offer at each place where there is a choice. Empty if none answers."""
+    from comfyui_agent.engine.intake.choices import ask_definitions  # not for those who only find a workflow
+    from comfyui_agent.fleet.launch.state import server_urls
+
+    found, _ = await ask_definitions(server_urls(workspace), {place.class_type for place in places})
+    choices: dict[str, str] = {}
+    for place in places:
+        types = [type_of(None, each, place.name) for each in found.get(place.class_type, ())]
+        offered = dict.fromkeys(text_of(choice) for each in types if each.kind is Kind.COMBO for choice in each.choices)
+        if offered:
+            choices[place.place] = listed(list(offered), MOST_CHOICES)
+    return choices
 
 
 def _find(name: str, workspace: Workspace) -> Workflow:

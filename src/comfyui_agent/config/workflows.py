@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import yaml
 from pydantic import BeforeValidator, Field
 
 from comfyui_agent.config.validation import Complaints, Document, Section, check, dotted
@@ -190,8 +191,19 @@ def describe(workflow: Workflow) -> dict[str, Any]:
 
 
 def open_places(workflow: Workflow) -> list[Place]:
-    """The places that are not connected to a node."""
-    return [place for place in workflow.places.all.values() if not place.is_link]
+    """The places that are not connected to a node. Those of the usual inputs come first."""
+    usual = dict.fromkeys(place for places in workflow.places.usual.values() for place in places)
+    others = [place.place for place in workflow.places.all.values() if not place.is_link]
+    return [workflow.places.all[place] for place in dict.fromkeys([*usual, *others])]
+
+
+def entry_of(workflow: Workflow) -> str:
+    """An entry for `workflows.yaml` that names the usual inputs of a workflow."""
+    places = {name: list(found) if len(found) > 1 else found[0] for name, found in workflow.places.usual.items()}
+    entry: dict[str, Any] = {"template_path": workflow.recipe.template_path}
+    entry |= {"required_inputs": ["prompt"]} if "prompt" in places else {}
+    entry |= {"inputs": places} if places else {}
+    return yaml.safe_dump({workflow.recipe.workflow_id: entry}, sort_keys=False, allow_unicode=True, width=1000)
 
 
 def names_of(workflow: Workflow, place: Place) -> list[str]:
@@ -199,10 +211,11 @@ def names_of(workflow: Workflow, place: Place) -> list[str]:
     own = [name for name, places in workflow.recipe.inputs.items() if place.place in places]
     own += [name for name, places in workflow.places.placeholders.items() if place.place in places]
     required = any(name in workflow.recipe.required_inputs for name in own)
-    for name in (place.name, place.title.lower().replace(" ", "_")):
+    usual = [name for name, places in workflow.places.usual.items() if place.place in places]
+    for name in (*usual, place.name, place.title.lower().replace(" ", "_")):
         try:
             is_new = name and name not in own and not required
-            if is_new and workflow.places.find(name, workflow.recipe) == [place.place]:
+            if is_new and place.place in workflow.places.find(name, workflow.recipe):
                 own.append(name)
         except NoSuchPlace:
             continue

@@ -1,7 +1,8 @@
 """Binding: from the names that people give to inputs to places in a workflow, with values that fit there.
 
 A name is looked up in this order: the recipe's map, `${name}` placeholders in the template, an address (`6.text`,
-`6_text`), and an unambiguous match with the name of an input or the title of a node.
+`6_text`), an unambiguous match with the name of an input or the title of a node, and the usual inputs, such as
+`prompt`, which are found by following links.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from comfyui_agent.domain.prompts import Graph, NoSuchPlace, class_of, inputs_of, natural_order, split_place
+from comfyui_agent.domain.prompts import Graph, NoSuchPlace, class_of, inputs_of, is_link, natural_order, split_place
 from comfyui_agent.domain.texts import listed, suggest
+from comfyui_agent.domain.usual_inputs import usual_inputs
 from comfyui_agent.domain.value_types import FALSE, TRUE, text_of
 
 TOKEN = re.compile(r"\$\$\{|\$\{([A-Za-z_][\w.:-]*)\}")
@@ -63,15 +66,11 @@ class Place:
     is_link: bool
 
 
-def is_link(value: Any) -> bool:
-    """Whether an input is connected to the output of a node: `["4", 1]`."""
-    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and type(value[1]) in (int, float)
-
-
 class Places:
     """All places of one workflow."""
 
     def __init__(self, graph: Graph) -> None:
+        self._graph = graph
         self.all: dict[str, Place] = {}
         self.placeholders: dict[str, list[str]] = defaultdict(list)
         self._to_fill: list[str] = []
@@ -104,7 +103,17 @@ class Places:
             return []
         if (address := self._address(name)) is not None:
             return [address]
-        return [self._matching(name, recipe)]
+        matches = self._matching(name)
+        if len(matches) == 1:
+            return matches
+        if name in self.usual:
+            return list(self.usual[name])
+        raise NoSuchPlace(self._misnamed(name, matches, recipe))
+
+    @cached_property
+    def usual(self) -> dict[str, tuple[str, ...]]:
+        """The places of the inputs that people think of, by name."""
+        return usual_inputs(self._graph)
 
     def reached(self, name: str, recipe: Recipe) -> list[str]:
         """All places that a name sets, also by its placeholder. Empty if there are none."""
@@ -135,20 +144,27 @@ class Places:
         found = [place for place in self.all.values() if name == f"{place.node_id}_{place.name}"]
         return min(found, key=lambda place: len(place.node_id)).place if found else None
 
-    def _matching(self, name: str, recipe: Recipe | None) -> str:
+    def _matching(self, name: str) -> list[str]:
+        """The places whose input or node has this name."""
         plain = _plain(name)
-        matches = [*self._by_name.get(plain, ()), *self._by_title.get(plain, ())] if plain else []
-        found: list[str] = list(dict.fromkeys(matches))
-        if len(found) == 1:
-            return found[0]
-        if found:
-            shown = [f"{place} ({self.all[place].title or self.all[place].class_type})" for place in found]
-            candidates = listed(shown, MOST_CANDIDATES)
-            raise NoSuchPlace(f"{_short(name)} fits several places: {candidates}. Name one, such as {found[0]}")
+        return list(dict.fromkeys([*self._by_name.get(plain, ()), *self._by_title.get(plain, ())])) if plain else []
+
+    def _misnamed(self, name: str, matches: list[str], recipe: Recipe | None) -> str:
+        """What is wrong with a name that fits no place, or several."""
+        numbered = {places: each for each, places in self.usual.items() if each.rpartition("_")[0] == name}
+        if numbered:
+            shown = [f"{each} ({self._described(places[0])})" for places, each in numbered.items()]
+            return f"{_short(name)} fits several places: {listed(shown, MOST_CANDIDATES)}. Name one of them"
+        if matches:
+            candidates = listed([self._described(place) for place in matches], MOST_CANDIDATES)
+            return f"{_short(name)} fits several places: {candidates}. Name one, such as {matches[0]}"
         known = {place.name for place in self.all.values() if not place.is_link}
-        known |= {*self.placeholders, *self._by_title}
+        known |= {*self.placeholders, *self._by_title, *self.usual}
         known |= {*recipe.inputs, *recipe.required_inputs} if recipe else set()
-        raise NoSuchPlace(f"{_short(name)} has no place in the workflow; {suggest(name[:60], known)}")
+        return f"{_short(name)} has no place in the workflow; {suggest(name[:60], known)}"
+
+    def _described(self, place: str) -> str:
+        return f"{place} ({self.all[place].title or self.all[place].class_type})"
 
 
 def bind(places: Places, recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:

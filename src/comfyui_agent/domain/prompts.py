@@ -51,6 +51,11 @@ def inputs_of(graph: Graph, node_id: str) -> Mapping[str, Any]:
     return inputs if isinstance(inputs, MAPPINGS) else {}
 
 
+def is_link(value: Any) -> bool:
+    """Whether an input is connected to the output of a node: `["4", 1]`."""
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and type(value[1]) in (int, float)
+
+
 def class_of(graph: Graph, node_id: str) -> str:
     node = graph.get(node_id)
     name = node.get("class_type") if isinstance(node, MAPPINGS) else None

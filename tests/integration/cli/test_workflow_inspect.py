@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agents import AgentWorkspace
+from support.shared_servers import Servers
 from support.terminal import in_terminal
 from support.workspaces import call_e3, new_workspace, run_e3
 
@@ -44,9 +46,13 @@ def test_an_id_is_shown_with_the_names_that_workflows_yaml_gives(night: AgentWor
     answer = run_e3("workflow", "inspect", "wf_realistic_portrait", cwd=night.root)
     lines = answer.stdout.splitlines()
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert lines[0] == "1.ckpt_name  checkpoint, ckpt_name  'auto'  Checkpoint"
-    assert any(line.startswith("2.text  prompt  'Realistic portrait photo") for line in lines)
-    assert "5.seed  seed  123456  Sampler" in lines
+    cells = [re.split("  +", line) for line in lines]
+    assert cells[0] == ["Names", "Place", "Now", "Node"]
+    assert cells[1][:2] == ["prompt", "2.text"], "what people think of comes first"
+    assert ["seed", "5.seed", "123456", "Sampler"] in cells
+    assert ["checkpoint, ckpt_name", "1.ckpt_name", "'auto'", "Checkpoint"] in cells
+    assert len({line.index(cell[1]) for line, cell in zip(lines[:10], cells, strict=False)}) == 1, "aligned"
+    assert "an entry for" not in answer.stdout, "it has one"
     assert "required inputs: prompt, seed, steps" in lines
     assert "A realistic portrait from a text." in lines
     assert "\x1b" not in answer.stdout
@@ -95,6 +101,24 @@ def test_every_name_that_is_shown_can_be_written_into_a_job_file_and_leads_to_it
     assert (answer.returncode, answer.stderr) == (0, "")
     for row, (place, name) in zip(json.loads(answer.stdout), shown, strict=True):
         assert row["inputs"][place["place"]] == needed.get(name, place["value"])
+
+
+def test_a_file_without_an_entry_gets_one_to_paste(night: AgentWorkspace) -> None:
+    (night.root / "workflows/mine.json").write_bytes((night.root / "workflows/wf_image_to_image.json").read_bytes())
+    answer = call_e3("workflow", "inspect", "mine", cwd=night.root)
+    entry = answer.stdout.partition("an entry for config/workflows.yaml:\n\n")[2]
+    with (night.root / "config/workflows.yaml").open("a", encoding="utf-8") as file:
+        file.write(f"\n{entry}")
+    found = inspect(night.root, "mine")
+    assert found["required_inputs"] == ["prompt"]
+    assert names_of(found)["7.sampler_name"][0] == "sampler"
+
+
+def test_a_server_that_answers_says_what_there_is_to_choose_from(night: AgentWorkspace, servers: Servers) -> None:
+    where = {"E3_COMFYUI__API_BASE_URL": servers.url("sim")}
+    answer = call_e3("workflow", "inspect", "wf_realistic_portrait", cwd=night.root, **where)
+    (line,) = [line for line in answer.stdout.splitlines() if line.startswith("scheduler ")]
+    assert "simple, sgm_uniform, karras, exponential and" in line
 
 
 def test_a_workflow_as_the_editor_saves_it_says_how_to_export_it(tmp_path: Path) -> None:
@@ -172,7 +196,7 @@ def test_on_a_terminal_it_is_a_table_that_shows_markup_and_folds(night: AgentWor
     with in_terminal("workflow", "inspect", "odd", cwd=night.root, columns=120) as terminal:
         assert terminal.finish() == 0
     lines = terminal.screen.text.splitlines()
-    assert lines[0].split() == ["Place", "Names", "Now", "Node"]
+    assert lines[0].split() == ["Names", "Place", "Now", "Node"]
     assert "1.[red]text" in lines[1]
     assert "[bold]Title[/x]" in terminal.screen.text
     assert terminal.screen.has_cursor

@@ -53,7 +53,6 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["queue", "ls"], ("rich", "comfyui_agent.engine", "comfyui_agent.comfy.client")),
         (["queue", "ls", "--json"], ("rich", "comfyui_agent.engine", "comfyui_agent.comfy.client")),
         (["db", "check"], ("rich", "comfyui_agent.engine", "comfyui_agent.comfy.client")),
-        (["workflow", "inspect", "picture"], ("rich", "apsw", "comfyui_agent.engine", "comfyui_agent.comfy.client")),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
