@@ -2,98 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from comfyui_agent.config.sealing import SecretBox
-from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, GATEWAY, JobId, NewJob, Template
-from comfyui_agent.domain.kinds import job_type_of
-from comfyui_agent.domain.prompts import lift_values, mint_prompt_id
+from comfyui_agent.domain.events import EventName
+from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.files.connect import open_files
-from comfyui_agent.gateway.names import Entries, in_order
-from comfyui_agent.gateway.presentation import item_at, kept_results, names_of, queue_item
-from comfyui_agent.gateway.relay import Relay
-from comfyui_agent.gateway.uploads import Uploads
-from comfyui_agent.gateway.validation import (
-    FleetDefinitions,
-    check_prompt,
-    has_own_checks,
-    may_be_wrong,
-    named_files,
-    output_nodes,
-    upload_path,
-)
+from comfyui_agent.gateway.context import DIALECT, Caller
+from comfyui_agent.gateway.names import in_order
+from comfyui_agent.gateway.presentation import item_at, kept_results, queue_item
+from comfyui_agent.gateway.submissions import submit_prompt
 from comfyui_agent.pools import OBJECTS
-from comfyui_agent.sim.engine.validation import ValidationResult
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.posted_prompts import NewPrompt, OpenPrompt, PostedPrompt
-from comfyui_agent.store.store import Store
-from comfyui_agent.usecases.actor import Actor
-from comfyui_agent.wire.dialect import Dialect
+from comfyui_agent.store.posted_prompts import OpenPrompt, PostedPrompt
 from comfyui_agent.wire.jobs import JobPage, JobQuery, detailed_job, select_jobs, waiting_jobs
 from comfyui_agent.wire.places import FilePlace, Roots, Upload
 from comfyui_agent.wire.prompts import Accepted, Json, Queue, Rejected, Submission, history_slice
 
-DIALECT = Dialect("0.33.0")
 MOST_LISTED = 1_000
 """The history lists so many of the newest prompts. Each older one is found by its id."""
 MOST_OPEN = 10_000
-FRONT, LAST = 10, 90
-VERDICT_SECONDS = 2.0
-"""How long the answer to a post waits for a free server's own."""
 ROOTS: Roots = {kind: Path("/") / kind for kind in ("output", "input", "temp")}
 
 
-class Facts(Protocol):
-    """What is asked of the fleet."""
-
-    @property
-    def servers(self) -> int: ...
-    async def object_info(self, node_class: str | None) -> Json: ...
-    async def system_stats(self) -> Json: ...
-    async def features(self) -> Json: ...
-    async def models(self) -> dict[str, list[str]]: ...
-    async def free(self, unload_models: bool, free_memory: bool) -> None: ...
-    async def view(self, server: str, params: Mapping[str, str]) -> tuple[bytes, str] | None: ...
-
-
-@dataclass
-class Gateway:
-    """What all callers share."""
-
-    store: Store
-    workspace: Workspace
-    facts: Facts
-    relay: Relay
-    entries: Entries
-    hears: Callable[[], bool]
-    """Whether frames of agents reach this gateway."""
-    definitions: FleetDefinitions = field(default_factory=FleetDefinitions)
-    not_deleted: dict[str, str] = field(default_factory=dict)
-    """By caller, the prompt that it last tried to delete while it ran."""
-
-    def __post_init__(self) -> None:
-        self.uploads = Uploads(self.store, self.workspace)
-
-
 @dataclass(frozen=True)
-class GatewayBackend:
-    """What one caller may see and change: everything, or what was made with their token."""
-
-    gateway: Gateway
-    actor: Actor
-
-    @property
-    def owner(self) -> int | None:
-        """The token that prompts belong to; None for who may see all."""
-        return self.actor.rights.token_id
+class GatewayBackend(Caller):
+    """What one caller may see and change."""
 
     @property
     def roots(self) -> Roots:
@@ -105,113 +41,9 @@ class GatewayBackend:
         """Numbers are those of jobs: a prompt that is refused has none."""
 
     async def submit(self, submission: Submission) -> Accepted | Rejected:
-        gateway, prompt = self.gateway, submission.prompt
-        prompt_id = submission.prompt_id or mint_prompt_id()
-        gateway.definitions.use(await gateway.facts.object_info(None))
-        named = named_files(prompt)
-        uploads = await gateway.uploads.find({upload_path(value) for value in named.values()})
-        verdict = check_prompt(gateway.definitions, prompt, submission.targets, uploads, DIALECT)
-        if may_be_wrong(gateway.definitions, prompt, verdict):  # a server has the last word
-            verdict = ValidationResult(None, output_nodes(gateway.definitions, prompt, submission.targets), {})
-        if verdict.error is not None:
-            return await self._known(prompt_id) or Rejected(verdict.error, verdict.node_errors)
-        pictures = {
-            place: uploads[upload_path(value)] for place, value in named.items() if upload_path(value) in uploads
-        }
-        is_asked = has_own_checks(gateway.definitions, prompt) and await self._is_server_free()
-        with gateway.relay.awaiting_verdict(prompt_id) as judged:
-            made = await self._post(submission, prompt_id, verdict.outputs, pictures)
-            if made is None:
-                return await self._known(prompt_id) or _refused("prompt_id_taken", "a job of E3 has this name already")
-            if is_asked:
-                await asyncio.wait({judged}, timeout=VERDICT_SECONDS)
-                if (rejected := await self._rejection(prompt_id)) is not None:
-                    return rejected
-        return Accepted(prompt_id, made, verdict.node_errors)
-
-    async def _post(
-        self, submission: Submission, prompt_id: str, targets: list[str], pictures: Mapping[str, str]
-    ) -> float | None:
-        """Commit the prompt as a job. Returns its number; None if a job has that name."""
-        item = submission.queued(submission.number or 0.0, targets, round(time.time() * 1000))
-        bare, values = lift_values(item.prompt)
-        template = Template.of(bare)
-        client_id = item.extra_data.get("client_id")
-        job = NewJob(
-            prompt_id,
-            job_type_of(item.prompt),
-            f"wf_{template.hash[:8]}",
-            template,
-            values,
-            priority=await self._priority(submission),
-            retry_limit=0,
-            source=GATEWAY,
-            pictures=pictures,
-            created_by=self.actor.token_id,
-        )
-        secrets = None
-        if item.sensitive:
-            secrets = await OBJECTS.run(SecretBox(self.gateway.workspace.secrets_key).seal, item.sensitive)
-        posted = NewPrompt(
-            str(client_id) if client_id is not None else None,
-            submission.number,
-            submission.front,
-            item.extra_data,
-            targets,
-            secrets,
-        )
-        audit = Event(EventName.AUDIT_JOB_SUBMIT, actor=self.actor.name, address=self.actor.address)
-        self.gateway.store.hurry()
-        async with self.actor.room(1):
-            made = await self.gateway.store.run_eagerly(ops.post_prompt, job, posted, audit)
-        self.gateway.relay.wake()
-        if made is None:
-            return None
-        self.gateway.relay.expect(prompt_id, made[0], item.prompt)
-        return made[1]
-
-    async def _is_server_free(self) -> bool:
-        return self.gateway.hears() and await self.remaining() < self.gateway.facts.servers
-
-    async def _rejection(self, prompt_id: str) -> Rejected | None:
-        """The answer of the server that refused a prompt. The caller hears of it once: clients see no such prompt."""
-        prompt = await self._find(prompt_id)
-        answer = prompt.entry.get("rejected") if prompt is not None and prompt.ended_at is not None else None
-        if prompt is None or not isinstance(answer, dict):
-            return None
-        await self.gateway.store.run(ops.hide_prompts, [prompt.job_id])
-        await self.gateway.store.run(ops.note_told, [prompt.job_id])
-        said = names_of(prompt).text(answer)
-        return Rejected(said["error"], said.get("node_errors", {}))
-
-    async def _known(self, prompt_id: str) -> Accepted | Rejected | None:
-        """The answer to an id that was posted before: the same job, never a second one."""
-        known = await self._find(prompt_id)
-        return None if known is None else Accepted(prompt_id, known.number, {})
-
-    async def _priority(self, submission: Submission) -> int:
-        """Lower numbers come first. Without one, a prompt comes behind what is there, or in front of all. Users get no
-        further than `ui.user_priority_floor`."""
-        wanted, floor = await self._wanted_priority(submission), self.actor.lowest_priority
-        return wanted if floor is None else max(wanted, floor)
-
-    async def _wanted_priority(self, submission: Submission) -> int:
-        if submission.number is None:
-            return await self._in_front() if submission.front else DEFAULT_PRIORITY
-        if not math.isfinite(submission.number):
-            return LAST if submission.number > 0 else FRONT
-        waiting = await self.gateway.store.run(ops.open_prompts, None, 1)
-        ahead = submission.number - (waiting[0].job_id if waiting else 0)
-        return max(FRONT, min(LAST, DEFAULT_PRIORITY + math.floor(ahead)))
-
-    async def _in_front(self) -> int:
-        first = await self.gateway.store.run(ops.first_posted_priority)
-        return min(FRONT, first - 1) if first is not None else FRONT
+        return await submit_prompt(self, submission)
 
     # Reading back.
-
-    async def remaining(self) -> int:
-        return await self.gateway.store.run(ops.count_open_prompts)
 
     async def queue(self) -> Queue:
         opened = sorted(await self._open(), key=lambda each: (each.priority, each.job_id))
@@ -227,12 +59,6 @@ class GatewayBackend:
 
     async def _open(self) -> list[OpenPrompt]:
         return await self.gateway.store.run(ops.open_prompts, self.owner, MOST_OPEN)
-
-    async def _find(self, prompt_id: Any) -> PostedPrompt | None:
-        if not isinstance(prompt_id, str):
-            return None
-        prompt = await self.gateway.store.run(ops.find_prompt, prompt_id)
-        return prompt if prompt is not None and self.owner in (None, prompt.created_by) else None
 
     async def history(self, max_items: int | None, offset: int) -> Json:
         entries = await self._history()
@@ -251,7 +77,7 @@ class GatewayBackend:
         return {each.entry["prompt"][1]: each.entry for each in found if each.entry is not None}
 
     async def history_of(self, prompt_id: str) -> Json | None:
-        prompt = await self._find(prompt_id)
+        prompt = await self.find(prompt_id)
         return await self.gateway.entries.entry(prompt) if prompt is not None and prompt.ended_at is not None else None
 
     async def forget(self, prompt_ids: Iterable[Any] | None) -> None:
@@ -260,7 +86,7 @@ class GatewayBackend:
         if prompt_ids is None:
             ids: Sequence[JobId] = await store.run(ops.ended_prompts, self.owner, MOST_OPEN)
         else:
-            found = [await self._find(prompt_id) for prompt_id in prompt_ids]
+            found = [await self.find(prompt_id) for prompt_id in prompt_ids]
             ids = [prompt.job_id for prompt in found if prompt is not None]
         if ids:
             await store.run(ops.hide_prompts, ids)
@@ -269,7 +95,7 @@ class GatewayBackend:
         return select_jobs(query, await self.queue(), (await self._history()).values(), DIALECT)
 
     async def job(self, job_id: str) -> Json | None:
-        prompt = await self._find(job_id)
+        prompt = await self.find(job_id)
         if prompt is None:
             return None
         if prompt.ended_at is not None:
@@ -364,7 +190,3 @@ class GatewayBackend:
 
     async def save_upload(self, upload: Upload) -> str:
         return await self.gateway.uploads.save(upload)
-
-
-def _refused(kind: str, message: str) -> Rejected:
-    return Rejected({"type": kind, "message": message, "details": message, "extra_info": {}}, {})

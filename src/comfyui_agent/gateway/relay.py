@@ -137,6 +137,9 @@ class Relay:
     @contextlib.contextmanager
     def awaiting_verdict(self, prompt_id: str) -> Iterator[asyncio.Future[None]]:
         """A future that is done when a server has taken or refused a prompt, as far as it is heard here."""
+        if prompt_id in self._verdicts:  # posted twice at the same moment
+            yield self._verdicts[prompt_id]
+            return
         verdict = self._verdicts[prompt_id] = asyncio.get_running_loop().create_future()
         try:
             yield verdict

@@ -16,7 +16,8 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.live_feed import FeedReader
 from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.gateway.access import ALL_PREFIXES, admission, caller_of
-from comfyui_agent.gateway.backend import DIALECT, Gateway, GatewayBackend
+from comfyui_agent.gateway.backend import GatewayBackend
+from comfyui_agent.gateway.context import DIALECT, Gateway
 from comfyui_agent.gateway.editor import Editor, find_editor
 from comfyui_agent.gateway.editor_sockets import EditorSockets
 from comfyui_agent.gateway.names import Entries
