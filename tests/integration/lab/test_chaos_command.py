@@ -96,6 +96,7 @@ def own_simulator(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 def test_all_five_pass_with_the_agent_and_the_report_says_when_what_happened(tmp_path: Path) -> None:
     ended = e3("chaos", "all", "--quick", "--json", "--output", "reports/chaos.json", cwd=tmp_path, timeout=100)
     report = json.loads(ended.stdout)
