@@ -17,8 +17,14 @@ from comfyui_agent.workflows.node_ids import make_ids_unique
 from comfyui_agent.workflows.prompt_texts import resolve_choices, resolve_references
 
 MOST_STEPS = 2_000
+ALIAS = "Node name for S&R"
 DEEPEST = 50
-SAVERS = "Save", "CLIPSave", "VAESave", "ModelSave", "LoraSave"
+SAVERS = frozenset(
+    "SaveImage SaveImageAdvanced SaveSVGNode SaveVideo SaveAnimatedWEBP SaveWEBM SaveAudio SaveAudioMP3 SaveAudioOpus "
+    "SaveAudioAdvanced SaveGLB Save3DAdvanced SaveGaussianSplat SavePointCloud SaveAnimatedPNG CLIPSave VAESave "
+    "ModelSave LoraSave SaveLatent".split()
+)
+"""The nodes in whose file names the page fills in references."""
 
 
 @dataclass(frozen=True)
@@ -147,19 +153,22 @@ class _Conversion:
             return field.value
         if field.is_dynamic_prompt:
             return resolve_choices(field.value, self._choose)
-        if field.name == "filename_prefix" and node.node.type.startswith(SAVERS):
+        if field.name == "filename_prefix" and node.node.type in SAVERS:
             return resolve_references(field.value, self._look_up)
         return field.value
 
     def _look_up(self, name: str, field_name: str) -> str | None:
-        """The value of a field of the first node with this name for references, or else with this title."""
-        nodes = list(self._root.graph.nodes.values())
-        named = [each for each in nodes if each.node.properties.get("Node name for S&R") == name]
+        """The value of a field of the node with this name for references, or else with this title."""
+        nodes = [node for _, node in self._executed]
+        named = [each for each in nodes if each.node.properties.get(ALIAS, each.node.type) == name]
         found = named or [each for each in nodes if each.title == name]
+        if len(found) > 1:
+            raise ValueError(f"several nodes are called {shown(name)} in its file name: write another one")
         field = found[0].fields.named(field_name) if found and found[0].fields is not None else None
-        if field is None or field.value is ABSENT:
+        if field is None or not isinstance(field.value, (str, int, float)):
             return None
-        return str(field.value).lower() if isinstance(field.value, bool) else str(field.value)
+        value = int(field.value) if isinstance(field.value, float) and field.value.is_integer() else field.value
+        return str(value).lower() if isinstance(value, bool) else str(value)
 
     def _source(self, instance: _Instance, node: LoadedNode, at: int) -> _Source:
         """Where an input gets its value from: a node's output, a value of a subgraph node, or nowhere."""
@@ -182,7 +191,7 @@ class _Conversion:
                 continue
             step = self._behind(instance, link.origin_id, link.origin_slot, wanted or slot.type)
             if step is None or isinstance(step[1], int):
-                return step  # type: ignore[return-value]
+                return step
             instance, node, at, wanted = step
         raise ValueError("its connections form a circle")
 

@@ -13,6 +13,7 @@ MOST_LINKS = 200_000
 MUTED, BYPASSED = 2, 4
 INPUT_BOUNDARY, OUTPUT_BOUNDARY = "-10", "-20"
 """The ids of a subgraph's own ends in its links."""
+SIDES = ("inputs", "outputs")
 GROUP_PREFIXES = ("workflow/", "workflow>")
 
 
@@ -111,7 +112,7 @@ def _read_graph(entry: Mapping[str, Any], where: str) -> EditorGraph:
         if node.id in nodes:
             raise BadWorkflow(f"two nodes have the id {shown(node.id)}")
         nodes[node.id] = node
-    ends = [[_read_boundary(item) for item in _items(entry.get(key), key)] for key in ("inputs", "outputs")]
+    ends = [[_read_boundary(item) for item in _items(entry.get(key), key)] for key in SIDES]
     graph_id = _text(entry.get("id") or "", "the id of a graph")
     return EditorGraph(graph_id, where, nodes, links, *ends)
 
@@ -123,14 +124,15 @@ def read_node(item: Any) -> EditorNode:
     title, mode, values = node.get("title"), node.get("mode", 0), node.get("widgets_values")
     if values is not None and not isinstance(values, (list, dict)):
         raise BadWorkflow(f"node {shown(node_id)}: widgets_values is neither a list nor a mapping")
-    slots = [[_read_slot(each, node_id) for each in _items(node.get(key), key)] for key in ("inputs", "outputs")]
+    inputs, outputs = ([_read_slot(each, node_id) for each in _items(node.get(key), key)] for key in SIDES)
     properties = node.get("properties")
     return EditorNode(
         node_id,
         kind,
         title if isinstance(title, str) else "",
         mode if type(mode) is int else 0,
-        *slots,
+        inputs,
+        outputs,
         values,
         properties if isinstance(properties, dict) else {},
     )
@@ -165,11 +167,11 @@ def _read_link(item: Any) -> Link:
     if isinstance(item, list) and len(item) >= 5:
         item = dict(zip(keys, item, strict=False))
     link = _mapping(item, "a link")
-    numbers = [link.get("id"), link.get("origin_slot")]
-    if any(type(number) is not int for number in numbers):
-        raise BadWorkflow(f"link {shown(link.get('id'))} has no whole numbers for its id and slot")
+    number, slot = link.get("id"), link.get("origin_slot")
+    if type(number) is not int or type(slot) is not int:
+        raise BadWorkflow(f"link {shown(number)} has no whole numbers for its id and slot")
     ends = [_identity(link.get(key), "an end of a link") for key in ("origin_id", "target_id")]
-    return Link(numbers[0], ends[0], numbers[1], ends[1], slot_type(link.get("type")))
+    return Link(number, ends[0], slot, ends[1], slot_type(link.get("type")))
 
 
 def _read_boundary(item: Any) -> Boundary:

@@ -1,4 +1,4 @@
-"""The inputs that a node class declares in ComfyUI's `/object_info`, in the order in which the page makes their fields."""
+"""The inputs that a node class declares in ComfyUI's `/object_info`, in the page's order of their fields."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ MADE_BY_PAGE = frozenset({"WEBCAM", "AUDIO_RECORD", "LOAD_3D", "LOAD_3D_ANIMATIO
 """The types whose values the page makes when it queues: a photograph, a drawn scene."""
 UPLOADS = ("image_upload", "animated_image_upload", "video_upload")
 MOST_GROWN = 1_000
+BOX_PARTS = ("x", "y", "width", "height")
 
 
 @dataclass(frozen=True)
@@ -142,3 +143,15 @@ def _ordered(declared: list[InputSpec], order: Any) -> list[InputSpec]:
     listed = [name for part in ("required", "optional") if isinstance(order.get(part), list) for name in order[part]]
     names = [name for name in listed if isinstance(name, str) and name in by_name]
     return [by_name[name] for name in dict.fromkeys([*names, *by_name])]
+
+
+def companions(spec: InputSpec) -> list[str]:
+    """The page's own fields behind a field: they are stored and never sent."""
+    control = spec.options.get("control_after_generate")
+    if spec.field_type == "INT" and control is None:
+        control = spec.name in ("seed", "noise_seed")
+    if spec.field_type == "BOUNDING_BOX":
+        return list(BOX_PARTS)
+    if not control or spec.field_type not in ("INT", "FLOAT", "COMBO"):
+        return []
+    return ["control_after_generate"] + (["control_filter_list"] if spec.field_type == "COMBO" else [])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from comfyui_agent.workflows.editor_graph import Boundary, EditorDocument, EditorGraph, EditorNode, Link, Slot
-from comfyui_agent.workflows.errors import BadWorkflow
+from comfyui_agent.workflows.errors import BadWorkflow, NotConvertible, shown
 from comfyui_agent.workflows.input_specs import NodeClass
 from comfyui_agent.workflows.node_fields import ABSENT, NodeFields
 
@@ -61,7 +61,9 @@ class LoadedGraph:
     def add_input(self, name: str, targets: list[tuple[LoadedNode, Slot]]) -> Boundary:
         """A new input of this subgraph that is connected to these inputs of nodes."""
         names = {end.name for end in self.graph.inputs}
-        unique = next(each for number in range(len(names) + 1) if (each := f"{name}_{number}" if number else name) not in names)
+        unique = next(
+            each for number in range(len(names) + 1) if (each := f"{name}_{number}" if number else name) not in names
+        )
         end = Boundary(unique, targets[0][1].type, [])
         self.graph.inputs.append(end)
         for node, slot in targets:
@@ -89,9 +91,9 @@ class Loading:
         for host in loaded.nodes.values():
             if host.subgraph is not None and self._connects:
                 _connect_promoted(host, host.subgraph)
-        for node in loaded.nodes.values():
-            if node.node.type == PRIMITIVE:
-                _spread(node, loaded)
+        for primitive in loaded.nodes.values():
+            if primitive.node.type == PRIMITIVE:
+                _spread(primitive, loaded)
         return loaded
 
     def _load_node(self, node: EditorNode) -> LoadedNode:
@@ -165,14 +167,20 @@ def _values(host: LoadedNode) -> list[Any]:
 
 def _connect_promoted(host: LoadedNode, inner: LoadedGraph) -> None:
     """What later pages do: a listed field without an end of the subgraph gets one, and takes the node's value."""
-    for end in inner.graph.inputs[len(host.inputs) :]:
-        _add_host_input(host, inner, end)
+    for added in inner.graph.inputs[len(host.inputs) :]:
+        _add_host_input(host, inner, added)
     for index, (node_id, name, *_) in enumerate(_proxies(host) or []):
         values = _values(host)
         value = values[index] if index < len(values) else None
         end = _end_for(inner, node_id, name) or (_new_end(inner, node_id, name) if node_id != "-1" else None)
         if end is not None and end.name not in {slot.name for slot in host.inputs}:
             _add_host_input(host, inner, end)
+        primitive = inner.nodes.get(node_id)
+        if end is not None and value is None and primitive is not None and primitive.node.type == PRIMITIVE:
+            reason = (
+                f"it shows the value of node {shown(node_id)} inside and has none of its own: set it there once more"
+            )
+            raise NotConvertible(host.node.id, host.title, reason)
         known = end.name if end is not None else name if node_id == "-1" else None
         if known in host.promoted and value is not None:
             host.promoted[known] = value
@@ -199,8 +207,7 @@ def _new_end(inner: LoadedGraph, node_id: str, name: str) -> Boundary | None:
     if node.node.type == PRIMITIVE:
         links = [each.id for each in inner.graph.links.values() if each.origin_id == node_id]
         targets = [found for link_id in links if (found := inner.target(link_id)) is not None]
-        end = inner.add_input(node.title if node.node.title else name, targets) if targets else None
-        return end
+        return inner.add_input(node.title if node.node.title else name, targets) if targets else None
     slot = next((each for each in node.inputs if name in (each.widget, each.name)), None)
     if slot is None or (node.fields is None and slot.name not in node.promoted):
         return None

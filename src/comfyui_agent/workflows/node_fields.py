@@ -1,4 +1,4 @@
-"""The fields of a node as the page builds them: which there are, in which order, and the values that a file gives them."""
+"""The fields of a node as the page builds them: which there are, in which order, and their values in a file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 
 from comfyui_agent.workflows.editor_graph import EditorNode, Slot
 from comfyui_agent.workflows.errors import NotConvertible
-from comfyui_agent.workflows.input_specs import AUTOGROW, DYNAMIC_COMBO, MATCH_TYPE, InputSpec, NodeClass
+from comfyui_agent.workflows.input_specs import AUTOGROW, DYNAMIC_COMBO, MATCH_TYPE, InputSpec, NodeClass, companions
 
 CUSTOM_COMBO = "CustomCombo"
-BOX_PARTS = ("x", "y", "width", "height")
 ORDINAL = re.compile(r"[0-9]{1,4}$")
 MOST_FIELDS = 5_000
 
@@ -111,7 +110,7 @@ class NodeFields:
             return [field, *self._below(field)]
         if spec.field_type == "IMAGECOMPARE":
             field.is_stored = False
-        return [field, *(Field(name, is_sent=False) for name in _companions(spec))]
+        return [field, *(Field(name, is_sent=False) for name in companions(spec))]
 
     def _below(self, field: Field) -> list[Field]:
         specs = _branch(field.spec, field.value) if field.spec is not None else ()
@@ -168,18 +167,6 @@ def _without_field(specs: Iterable[InputSpec]) -> list[InputSpec]:
 
 def _branch(spec: InputSpec, value: Any) -> list[InputSpec]:
     return spec.branches().get(value, []) if isinstance(value, str) else []
-
-
-def _companions(spec: InputSpec) -> list[str]:
-    """The page's own fields behind a field: they are stored and never sent."""
-    control = spec.options.get("control_after_generate")
-    if spec.field_type == "INT" and control is None:
-        control = spec.name in ("seed", "noise_seed")
-    if spec.field_type == "BOUNDING_BOX":
-        return list(BOX_PARTS)
-    if not control or spec.field_type not in ("INT", "FLOAT", "COMBO"):
-        return []
-    return ["control_after_generate"] + (["control_filter_list"] if spec.field_type == "COMBO" else [])
 
 
 def _without_forced(values: list[Any], kind: NodeClass, names: set[str]) -> list[Any]:
