@@ -25,6 +25,7 @@ from comfyui_agent.config.workflows import (
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Places, Recipe
 from comfyui_agent.domain.jobs import Template
+from comfyui_agent.domain.texts import counted
 
 if TYPE_CHECKING:
     from comfyui_agent.lab.payloads import Payload
@@ -66,6 +67,30 @@ async def inspect(
         typer.echo(f"placeholders: {', '.join(f'${{{name}}}' for name in found.places.placeholders)}")
     if recipe.defaults:
         typer.echo(f"defaults: {', '.join(f'{key}: {_shown(value)}' for key, value in recipe.defaults.items())}")
+
+
+@workspace_command(app, "import", options=("workspace", "config", "server", "as_json"))
+async def import_file(
+    call: Invocation,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A workflow in UI or API format, or a picture or film.")],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Its id; else the name of the file.")] = "",
+) -> None:
+    """Make a workflow of the workspace out of any file that carries one.
+
+    The UI format is converted with the definitions of a server, as ComfyUI's page does it. What cannot be converted
+    surely is refused, with node and reason; nothing is overwritten.
+    """
+    from comfyui_agent.usecases.workflow_import import (
+        import_workflow,
+    )  # with the client, which inspecting does not need
+
+    found = await import_workflow(call.workspace, file, name or file.stem)
+    if call.as_json:
+        print_json(found.as_json())
+        return
+    typer.echo(one_line(f"found {found.format} in {file}: {counted(found.nodes, 'node')}, none refused"))
+    typer.echo(one_line(f"wrote {found.path}"))
+    typer.echo(one_line(f"added {found.workflow_id} to {found.recipes}: {', '.join(found.inputs) or 'no inputs'}"))
 
 
 def _print_table(rows: list[list[str]]) -> None:

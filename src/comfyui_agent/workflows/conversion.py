@@ -16,7 +16,7 @@ from comfyui_agent.workflows.node_fields import ABSENT, Field
 from comfyui_agent.workflows.node_ids import make_ids_unique
 from comfyui_agent.workflows.prompt_texts import resolve_choices, resolve_references
 
-MOST_STEPS = 2_000
+MOST_STEPS, MOST_STEPS_IN_ALL = 1_000, 2_000_000
 ALIAS = "Node name for S&R"
 DEEPEST = 50
 SAVERS = frozenset(
@@ -82,9 +82,10 @@ def convert(
     """
     dialect = dialect or Dialect()
     try:
-        editor = expand_groups(read_editor_document(document), definitions)
+        editor = read_editor_document(document)
         if dialect.numbers_anew:
             make_ids_unique(editor)
+        expand_groups(editor, definitions)
         root = Loading(editor, definitions, dialect.connects_promoted).load()
         return _Conversion(_Instance((), root), dialect, choose).run()
     except RecursionError:
@@ -95,16 +96,15 @@ class _Conversion:
     def __init__(self, root: _Instance, dialect: Dialect, choose: Callable[[Sequence[str]], str]) -> None:
         self._root, self._dialect, self._choose = root, dialect, choose
         self._executed: list[tuple[_Instance, LoadedNode]] = []
-        self._visited = 0
+        self._links: dict[tuple[int, str], dict[str, Any]] = {}
+        self._visited = self._steps = 0
 
     def run(self) -> dict[str, Any]:
         self._collect(self._root)
         output = {instance.id_of(node): self._entry(instance, node) for instance, node in self._executed}
-        for entry in output.values():
-            links = [name for name, value in entry["inputs"].items() if isinstance(value, list)]
-            for name in links:
-                if entry["inputs"][name][0] not in output:
-                    del entry["inputs"][name]
+        for (_, name), inputs in self._links.items():
+            if inputs[name][0] not in output:
+                del inputs[name]
         return output
 
     def _collect(self, instance: _Instance) -> None:
@@ -136,6 +136,7 @@ class _Conversion:
                 source = self._source(instance, node, at)
                 if isinstance(source, tuple):
                     inputs[slot.name] = list(source)
+                    self._links[id(inputs), slot.name] = inputs
                 elif source is not None and source.value is not ABSENT:
                     inputs[slot.name] = self._wrapped(source.value)
             for field in node.fields.all if node.fields is not None else ():
@@ -174,6 +175,9 @@ class _Conversion:
         """Where an input gets its value from: a node's output, a value of a subgraph node, or nowhere."""
         wanted: str | None = None
         for _ in range(MOST_STEPS):
+            self._steps += 1
+            if self._steps > MOST_STEPS_IN_ALL:
+                raise BadWorkflow("its connections lead through too many nodes that only pass on")
             slot = node.inputs[at]
             if slot.link is None:
                 return None

@@ -9,7 +9,8 @@ from typing import Any
 from comfyui_agent.workflows.errors import BadWorkflow, shown
 
 MOST_NODES = 20_000
-MOST_LINKS = 200_000
+MOST_LINKS = 100_000
+MOST_SLOTS = 2_000
 MUTED, BYPASSED = 2, 4
 INPUT_BOUNDARY, OUTPUT_BOUNDARY = "-10", "-20"
 """The ids of a subgraph's own ends in its links."""
@@ -125,6 +126,8 @@ def read_node(item: Any) -> EditorNode:
     if values is not None and not isinstance(values, (list, dict)):
         raise BadWorkflow(f"node {shown(node_id)}: widgets_values is neither a list nor a mapping")
     inputs, outputs = ([_read_slot(each, node_id) for each in _items(node.get(key), key)] for key in SIDES)
+    if len(inputs) > MOST_SLOTS or len(outputs) > MOST_SLOTS:
+        raise BadWorkflow(f"node {shown(node_id)} has more than {MOST_SLOTS:,} inputs or outputs")
     properties = node.get("properties")
     return EditorNode(
         node_id,

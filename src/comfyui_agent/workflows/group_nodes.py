@@ -23,8 +23,8 @@ REMEDY = "open it in ComfyUI's page, which makes a subgraph of it, and save it a
 MOST_GROUPS = 500
 
 
-def expand_groups(document: EditorDocument, definitions: Mapping[str, Any]) -> EditorDocument:
-    """The document with each group node of its root as a subgraph node."""
+def expand_groups(document: EditorDocument, definitions: Mapping[str, Any]) -> None:
+    """Make each group node of a document's root a subgraph node."""
     hosts = [node for node in document.root.nodes.values() if node.type.startswith(GROUP_PREFIXES)]
     for host in hosts[:MOST_GROUPS] if document.groups else []:
         group = document.groups.get(host.type[len(GROUP_PREFIXES[0]) :])
@@ -34,7 +34,6 @@ def expand_groups(document: EditorDocument, definitions: Mapping[str, Any]) -> E
             raise NotConvertible(host.id, host.title or host.type, f"its group is unusual: {REMEDY}") from None
         host.type = graph.id
         document.subgraphs[graph.id] = graph
-    return document
 
 
 class _Group:

@@ -17,6 +17,7 @@ from comfyui_agent.workflows.input_specs import NodeClass
 from comfyui_agent.workflows.node_fields import ABSENT, NodeFields
 
 PRIMITIVE, REROUTE = "PrimitiveNode", "Reroute"
+MOST_PROMOTED = 1_000
 VIRTUAL = frozenset({PRIMITIVE, REROUTE, "Note", "MarkdownNote"})
 """Nodes that only the page has."""
 
@@ -38,6 +39,13 @@ class LoadedNode:
 class LoadedGraph:
     graph: EditorGraph
     nodes: dict[str, LoadedNode]
+    _added: int = -(10**9)
+    """The id of the link that was added last: smaller than any of a file."""
+
+    def targets_of(self, node_id: str) -> list[tuple[LoadedNode, Slot]]:
+        """The inputs that a node feeds."""
+        links = [link.id for link in self.graph.links.values() if link.origin_id == node_id]
+        return [found for link_id in links if (found := self.target(link_id)) is not None]
 
     def target(self, link_id: int) -> tuple[LoadedNode, Slot] | None:
         """The node and the input where a link ends."""
@@ -67,7 +75,8 @@ class LoadedGraph:
         end = Boundary(unique, targets[0][1].type, [])
         self.graph.inputs.append(end)
         for node, slot in targets:
-            slot.link = min([*self.graph.links, 0]) - 1
+            self._added -= 1
+            slot.link = self._added
             self.graph.links[slot.link] = Link(slot.link, "-10", len(self.graph.inputs) - 1, node.node.id)
             end.links.append(slot.link)
         return end
@@ -91,9 +100,11 @@ class Loading:
         for host in loaded.nodes.values():
             if host.subgraph is not None and self._connects:
                 _connect_promoted(host, host.subgraph)
-        for primitive in loaded.nodes.values():
-            if primitive.node.type == PRIMITIVE:
-                _spread(primitive, loaded)
+        primitives = [node for node in loaded.nodes.values() if node.node.type == PRIMITIVE]
+        if len(primitives) > MOST_PROMOTED:
+            raise BadWorkflow(f"it has more than {MOST_PROMOTED:,} primitive nodes")
+        for primitive in primitives:
+            _spread(primitive, loaded)
         return loaded
 
     def _load_node(self, node: EditorNode) -> LoadedNode:
@@ -145,7 +156,7 @@ def _proxies(host: LoadedNode) -> list[list[str]] | None:
         return None
     entries = given if isinstance(given, list) else []
     right = [e for e in entries if isinstance(e, list) and len(e) in (2, 3) and all(isinstance(x, str) for x in e)]
-    return right if len(right) == len(entries) else []
+    return right if len(right) == len(entries) <= MOST_PROMOTED else []
 
 
 def _keep_inside(host: LoadedNode) -> None:
@@ -205,8 +216,7 @@ def _new_end(inner: LoadedGraph, node_id: str, name: str) -> Boundary | None:
     if node is None:
         return None
     if node.node.type == PRIMITIVE:
-        links = [each.id for each in inner.graph.links.values() if each.origin_id == node_id]
-        targets = [found for link_id in links if (found := inner.target(link_id)) is not None]
+        targets = inner.targets_of(node_id)
         return inner.add_input(node.title if node.node.title else name, targets) if targets else None
     slot = next((each for each in node.inputs if name in (each.widget, each.name)), None)
     if slot is None or (node.fields is None and slot.name not in node.promoted):
@@ -216,11 +226,9 @@ def _new_end(inner: LoadedGraph, node_id: str, name: str) -> Boundary | None:
 
 def _spread(primitive: LoadedNode, graph: LoadedGraph) -> None:
     """A primitive node's value goes into the fields that it feeds."""
-    links = [link.id for link in graph.graph.links.values() if link.origin_id == primitive.node.id]
-    targets = [found for link_id in links if (found := graph.target(link_id)) is not None]
     values = primitive.node.values
     value = values[0] if isinstance(values, list) and values else ABSENT
-    for node, slot in targets:
+    for node, slot in graph.targets_of(primitive.node.id):
         known = node.fields.named(slot.widget) if node.fields is not None and slot.widget else None
         if value is ABSENT and known is not None:
             value = known.value

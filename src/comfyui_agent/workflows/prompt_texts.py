@@ -12,10 +12,13 @@ ESCAPED = re.compile(r"\\([{}|])")
 REFERENCE = re.compile(r"%([^%]+)%")
 UNSAFE = re.compile(r'[/?<>\\:*|"\x00-\x1f\x7f]')
 MOST_LEVELS = 50
+LONGEST_TEXT, LONGEST_NAME = 1_000_000, 4_000
 
 
 def resolve_choices(text: str, choose: Choose, level: int = 0) -> str:
     """A text without its comments, and with one option of each `{a|b}`. ValueError if choices are nested too deep."""
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"its text has more than {LONGEST_TEXT:,} characters")
     if level > MOST_LEVELS:
         raise ValueError(f"its choices are nested more than {MOST_LEVELS} deep")
     text = _without_comments(text)
@@ -69,6 +72,9 @@ def _options(text: str, at: int) -> tuple[list[str], int]:
 
 def resolve_references(text: str, look_up: Callable[[str, str], str | None]) -> str:
     """A file name with `%Node.field%` replaced. ValueError for `%date:…%`, which only the page knows."""
+
+    if len(text) > LONGEST_NAME:
+        raise ValueError(f"its file name has more than {LONGEST_NAME:,} characters")
 
     def value_of(match: re.Match[str]) -> str:
         words = match[1].split(".")

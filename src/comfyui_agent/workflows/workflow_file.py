@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from comfyui_agent.domain.prompts import is_editor_format
-from comfyui_agent.domain.texts import reject_constant
 from comfyui_agent.workflows.errors import NoWorkflowFound, shown
 from comfyui_agent.workflows.film_metadata import flac_texts, matroska_texts, mp4_texts
 from comfyui_agent.workflows.picture_metadata import LARGEST_TEXT, Texts, jpeg_texts, png_texts, webp_texts
@@ -65,14 +64,14 @@ def _container(data: bytes) -> tuple[str, Callable[[bytes], Texts] | None]:
     if data.startswith(b"fLaC"):
         return "FLAC sound", flac_texts
     if data.startswith((b"GIF8", b"RIFF", b"OggS", b"ID3")):
-        return "file of a kind that carries none", lambda _: iter(())
+        return "picture or recording", lambda _: iter(())
     return "", None
 
 
 def read_workflow(text: bytes) -> FoundWorkflow:
     """The workflow of a JSON text. NoWorkflowFound if it is something else."""
     try:
-        document = json.loads(text, parse_constant=reject_constant)
+        document = json.loads(text)
     except UnicodeDecodeError:
         raise NoWorkflowFound(f"it is no JSON: {EXPORT}") from None
     except (ValueError, RecursionError) as error:
@@ -81,7 +80,7 @@ def read_workflow(text: bytes) -> FoundWorkflow:
     if isinstance(wrapped, dict) and "class_type" not in wrapped:
         document = wrapped
     if not isinstance(document, dict) or not document:
-        raise NoWorkflowFound(f"it is not a workflow: {EXPORT}")
+        raise NoWorkflowFound(f"it is not a workflow in API format or UI format: {EXPORT}")
     if is_editor_format(document):
         return FoundWorkflow(document, True)
     for node_id, node in document.items():
