@@ -11,7 +11,7 @@ import pytest
 from comfyui_agent.config.workflows import read_recipes
 from support.agents import AgentWorkspace
 from support.editor_workflows import document, node, slot
-from support.servers import ServerProcess
+from support.shared_servers import Servers
 from support.workspaces import call_e3, new_workspace
 
 GRAPH = {"6": {"class_type": "CLIPTextEncode", "inputs": {"text": "a knight", "clip": ["4", 1]}}}
@@ -53,21 +53,19 @@ def test_an_api_format_file_needs_no_server(night: AgentWorkspace) -> None:
 
 
 def test_a_ui_format_file_is_converted_with_the_definitions_of_a_server(
-    night: AgentWorkspace, shared_simulator: ServerProcess
+    night: AgentWorkspace, servers: Servers
 ) -> None:
-    found = imported(night.root, write(night.root, EDITOR), "--server", shared_simulator.url)
+    found = imported(night.root, write(night.root, EDITOR), "--server", servers.url("sim"))
     assert (found["format"], found["nodes"]) == ("UI format", 2)
     graph = json.loads((night.root / "workflows/mine.json").read_text())
     assert graph["6"]["inputs"] == {"text": "a knight", "clip": ["4", 1]}
     assert graph["6"]["_meta"] == {"title": "Positive"}
 
 
-def test_what_is_refused_is_named_and_nothing_is_written(
-    night: AgentWorkspace, shared_simulator: ServerProcess
-) -> None:
+def test_what_is_refused_is_named_and_nothing_is_written(night: AgentWorkspace, servers: Servers) -> None:
     before = (night.root / "config/workflows.yaml").read_text()
     name = write(night.root, document([node(5, "Gone", title="My node")]))
-    said = imported(night.root, name, "--server", shared_simulator.url, code=1)
+    said = imported(night.root, name, "--server", servers.url("sim"), code=1)
     assert "refused: node 5 (My node): the server has no node Gone" in said
     assert not (night.root / "workflows/mine.json").exists()
     assert (night.root / "config/workflows.yaml").read_text() == before
@@ -81,7 +79,7 @@ def test_nothing_is_overwritten(night: AgentWorkspace) -> None:
     assert (night.root / "workflows/other.json").read_text() == "{}"
 
 
-@pytest.mark.parametrize("name", ["../x", "", "a/b", "x" * 300])
+@pytest.mark.parametrize("name", ["../x", "a/b", "x" * 300])
 def test_a_name_that_is_no_id_is_refused(night: AgentWorkspace, name: str) -> None:
     if name:
         assert "cannot be the id of a workflow" in imported(
