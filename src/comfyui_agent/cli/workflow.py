@@ -26,7 +26,7 @@ from comfyui_agent.config.workflows import (
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Place, Places, Recipe
 from comfyui_agent.domain.jobs import Template
-from comfyui_agent.domain.texts import listed
+from comfyui_agent.domain.texts import counted, listed
 from comfyui_agent.domain.value_types import Kind, text_of, type_of
 
 if TYPE_CHECKING:
@@ -75,6 +75,28 @@ async def inspect(
         typer.echo(f"defaults: {', '.join(f'{key}: {_shown(value)}' for key, value in recipe.defaults.items())}")
     if not recipe.inputs:
         typer.echo(f"\nan entry for config/workflows.yaml:\n\n{entry_of(found)}", nl=False)
+
+
+@workspace_command(app, "import", options=("workspace", "config", "server", "as_json"))
+async def import_file(
+    call: Invocation,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A workflow in UI or API format, or a picture or film.")],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Its id; else the name of the file.")] = "",
+) -> None:
+    """Make a workflow of the workspace out of any file that carries one.
+
+    The UI format is converted with the definitions of a server, as ComfyUI's page does it. What cannot be converted
+    surely is refused, with node and reason; nothing is overwritten.
+    """
+    from comfyui_agent.usecases.workflow_import import import_workflow  # with the client, for those who need it
+
+    found = await import_workflow(call.workspace, file, name or file.stem)
+    if call.as_json:
+        print_json(found.as_json())
+        return
+    typer.echo(one_line(f"found {found.format} in {file}: {counted(found.nodes, 'node')}, none refused"))
+    typer.echo(one_line(f"wrote {found.path}"))
+    typer.echo(one_line(f"added {found.workflow_id} to {found.recipes}: {', '.join(found.inputs) or 'no inputs'}"))
 
 
 def _print_table(rows: list[list[str]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import asdict, dataclass, replace
@@ -16,10 +15,11 @@ from comfyui_agent.config.validation import Complaints, Document, Section, check
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Place, Places, Recipe
 from comfyui_agent.domain.jobs import Template
-from comfyui_agent.domain.prompts import Graph, NoSuchPlace, is_editor_format
+from comfyui_agent.domain.prompts import Graph, NoSuchPlace
 from comfyui_agent.domain.texts import suggest
+from comfyui_agent.workflows.errors import NoWorkflowFound
+from comfyui_agent.workflows.workflow_file import FoundWorkflow, find_workflow
 
-PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"GIF8")
 LARGEST_TEMPLATE = 32 * 1024 * 1024
 LONGEST_ID = 200
 WORKFLOW_ID = re.compile(r"[\w][\w .-]*")
@@ -141,36 +141,24 @@ def read_recipes(path: Path) -> dict[str, Recipe]:
 
 
 def read_template(path: Path) -> Graph:
-    """The graph of a template in API format, bare or as the body of a post. NoWorkflow if the file has none."""
-    try:
-        if path.stat().st_size > LARGEST_TEMPLATE:
-            raise NoWorkflow(f"{path} is too large for a workflow")
-        data = path.read_bytes()
-    except OSError as error:
-        raise NoWorkflow(f"{path} cannot be read: {error}") from None
-    if data.startswith(PICTURES):
-        raise NoWorkflow(f"{path} is a picture: drag it into ComfyUI's window, then Workflow → Export (API)")
-    try:
-        document = json.loads(data)
-    except UnicodeDecodeError:
+    """The graph of a template in API format, bare, as the body of a post or in a picture. NoWorkflow if it has none."""
+    found = read_workflow_file(path)
+    if found.is_editor_format:
         raise NoWorkflow(
-            f"{path} cannot be read: it is no JSON. Export a workflow with Workflow → Export (API)"
-        ) from None
-    except (ValueError, RecursionError) as error:
+            f"{path} is a workflow as the editor saves it: e3 workflow import converts it, or "
+            "export it with Workflow → Export (API)"
+        )
+    return found.document
+
+
+def read_workflow_file(path: Path, largest: int = LARGEST_TEMPLATE) -> FoundWorkflow:
+    """What a file carries. NoWorkflow if that is no workflow."""
+    try:
+        if path.stat().st_size > largest:
+            raise NoWorkflow(f"{path} is too large for a workflow")
+        return find_workflow(path.read_bytes())
+    except (OSError, NoWorkflowFound) as error:
         raise NoWorkflow(f"{path} cannot be read: {error}") from None
-    wrapped = document.get("prompt") if isinstance(document, dict) else None
-    if isinstance(wrapped, dict) and "class_type" not in wrapped:
-        document = wrapped
-    if not isinstance(document, dict) or not document:
-        raise NoWorkflow(f"{path} is not a workflow in API format: export one with Workflow → Export (API)")
-    if is_editor_format(document):
-        raise NoWorkflow(f"{path} is a workflow as the editor saves it: export it with Workflow → Export (API)")
-    for node_id, node in document.items():
-        if not isinstance(node, dict) or "class_type" not in node:
-            raise NoWorkflow(
-                f"{path}: {node_id[:60]!r} is not a node: export the workflow with Workflow → Export (API)"
-            )
-    return document
 
 
 def describe(workflow: Workflow) -> dict[str, Any]:

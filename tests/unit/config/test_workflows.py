@@ -200,7 +200,9 @@ def test_a_template_may_be_saved_as_windows_does(tmp_path: Path) -> None:
 
 def test_the_editors_format_is_told_from_the_right_one_with_how_to_get_that(tmp_path: Path) -> None:
     for document in [{"nodes": [{"id": 1}], "links": [], "version": 0.4}, {"prompt": {"nodes": [], "links": []}}]:
-        with pytest.raises(NoWorkflow, match="is a workflow as the editor saves it: export it with ") as caught:
+        with pytest.raises(
+            NoWorkflow, match="is a workflow as the editor saves it: e3 workflow import converts it"
+        ) as caught:
             read_template(write(tmp_path / "t.json", document))
         assert EXPORT in str(caught.value), document
         assert str(tmp_path / "t.json") in str(caught.value), document
@@ -233,13 +235,20 @@ def test_what_is_no_json_cannot_be_read(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value), content
 
 
-def test_a_picture_is_told_how_to_become_a_workflow(tmp_path: Path) -> None:
+def test_a_picture_without_a_workflow_is_told_how_to_become_one(tmp_path: Path) -> None:
     for data in [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", b"RIFF0000WEBP", b"GIF89a"]:
         (tmp_path / "x.png").write_bytes(data)
         with pytest.raises(
-            NoWorkflow, match=r"is a picture: drag it into ComfyUI's window, then Workflow → Export \(API\)"
+            NoWorkflow, match=r"picture.* without a workflow: export one with Workflow → Export \(API\)"
         ):
             read_template(tmp_path / "x.png")
+
+
+def test_a_picture_that_carries_a_graph_is_a_template(tmp_path: Path) -> None:
+    text = b"prompt\0" + json.dumps(GRAPH).encode()
+    chunk = len(text).to_bytes(4, "big") + b"tEXt" + text + b"\0\0\0\0"
+    (tmp_path / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk)
+    assert read_template(tmp_path / "x.png") == GRAPH
 
 
 def test_a_node_may_be_called_prompt(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Workflow files: what a file carries, and ComfyUI's UI format converted to its API format."""

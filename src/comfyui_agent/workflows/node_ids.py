@@ -1,0 +1,49 @@
+"""Node ids that are unique over all graphs of a workflow, as newer pages make them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from comfyui_agent.workflows.editor_graph import EditorDocument, EditorGraph, EditorNode
+
+
+def make_ids_unique(document: EditorDocument) -> None:
+    """Give each node of a subgraph whose id is taken a new one, and change what names it."""
+    used, last = set(document.root.nodes), document.last_node_id
+    renamed: dict[str, dict[str, str]] = {}
+    for graph in document.subgraphs.values():
+        names = renamed[graph.id] = {}
+        for node_id in graph.nodes:
+            if node_id in used:
+                last += 1
+                while str(last) in used:
+                    last += 1
+                names[node_id] = str(last)
+            elif node_id.isascii() and node_id.isdigit() and len(node_id) < 10:
+                last = max(last, int(node_id))
+            used.add(names.get(node_id, node_id))
+        _rename(graph, names)
+    for graph in (document.root, *document.subgraphs.values()):
+        for node in graph.nodes.values():
+            if names := renamed.get(node.type, {}):
+                _rename_proxies(node, names)
+
+
+def _rename(graph: EditorGraph, names: dict[str, str]) -> None:
+    nodes = list(graph.nodes.values())
+    for node in nodes:
+        node.id = names.get(node.id, node.id)
+    graph.nodes = {node.id: node for node in nodes}
+    for link in list(graph.links.values()):
+        ends = names.get(link.origin_id, link.origin_id), names.get(link.target_id, link.target_id)
+        graph.links[link.id] = replace(link, origin_id=ends[0], target_id=ends[1])
+
+
+def _rename_proxies(node: EditorNode, names: dict[str, str]) -> None:
+    entries = node.properties.get("proxyWidgets")
+    if isinstance(entries, list):
+        changed = [
+            [names.get(str(each[0]), each[0]), *each[1:]] if isinstance(each, list) and each else each
+            for each in entries
+        ]
+        node.properties = {**node.properties, "proxyWidgets": changed}
