@@ -217,7 +217,7 @@ class _Conversion:
                     return (instance, node, slot, wanted) if slot < len(node.inputs) else None
                 return None if node.node.type in VIRTUAL else (instance.id_of(node), slot)
             graph = node.subgraph.graph
-            ends = graph.outputs[slot].links if 0 <= slot < len(graph.outputs) else []
+            ends = graph.outputs[slot].linkIds if 0 <= slot < len(graph.outputs) else []
             inner = graph.links.get(ends[0]) if ends else None
             if inner is None:
                 return None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import field
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from comfyui_agent.workflows.errors import BadWorkflow, shown
 
@@ -14,59 +17,109 @@ MOST_SLOTS = 2_000
 MUTED, BYPASSED = 2, 4
 INPUT_BOUNDARY, OUTPUT_BOUNDARY = "-10", "-20"
 """The ids of a subgraph's own ends in its links."""
-SIDES = ("inputs", "outputs")
 GROUP_PREFIXES = ("workflow/", "workflow>")
+LINK_KEYS = ("id", "origin_id", "origin_slot", "target_id", "target_slot", "type")
+LENIENT = ConfigDict(extra="ignore")
+T = TypeVar("T")
 
 
-@dataclass
+def slot_type(declared: Any) -> str:
+    """The type of a slot as a text: lists of choices are COMBO, and what is no type is anything."""
+    if isinstance(declared, list):
+        return "COMBO"
+    return declared if isinstance(declared, str) else "*"
+
+
+def _only(kind: type[T], otherwise: T) -> BeforeValidator:
+    """What has another type counts as not there."""
+    return BeforeValidator(lambda value: value if type(value) is kind else otherwise)
+
+
+def _numbers(value: Any) -> list[int]:
+    return [each for each in value if type(each) is int] if isinstance(value, list) else []
+
+
+Nothing = BeforeValidator(lambda value: [] if value is None else value)
+Identity = Annotated[StrictStr, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+Name = Annotated[StrictStr, BeforeValidator(lambda value: "" if value is None else value)]
+SlotType = Annotated[str, BeforeValidator(slot_type)]
+WidgetName = Annotated[
+    StrictStr | None, BeforeValidator(lambda value: value.get("name") if isinstance(value, dict) else value)
+]
+
+
+@dataclass(config=LENIENT)
 class Slot:
     """An input or output of a node. `widget` names the field that an input belongs to."""
 
-    name: str
-    type: str
-    link: int | None = None
-    links: tuple[int, ...] = ()
-    widget: str | None = None
+    name: Name
+    type: SlotType = "*"
+    link: StrictInt | None = None
+    widget: WidgetName = None
 
 
-@dataclass(frozen=True)
+@dataclass(config=LENIENT)
 class Link:
-    id: int
-    origin_id: str
-    origin_slot: int
-    target_id: str
-    type: str = "*"
+    id: StrictInt
+    origin_id: Identity
+    origin_slot: StrictInt
+    target_id: Identity
+    type: SlotType = "*"
 
 
-@dataclass
+Slots = Annotated[list[Slot], Nothing, Field(max_length=MOST_SLOTS)]
+
+
+@dataclass(config=LENIENT)
 class EditorNode:
-    id: str
-    type: str
-    title: str
-    mode: int
-    inputs: list[Slot]
-    outputs: list[Slot]
-    values: list[Any] | dict[str, Any] | None
-    properties: Mapping[str, Any]
+    id: Identity
+    type: StrictStr
+    title: Annotated[str, _only(str, "")] = ""
+    mode: Annotated[int, _only(int, 0)] = 0
+    inputs: Slots = field(default_factory=list)
+    outputs: Slots = field(default_factory=list)
+    widgets_values: list[Any] | dict[str, Any] | None = None
+    properties: Annotated[dict[str, Any], _only(dict, {})] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(config=LENIENT)
 class Boundary:
     """An input or output of a subgraph, and the links inside that start or end there."""
 
-    name: str
-    type: str
-    links: list[int]
+    name: Name
+    type: SlotType = "*"
+    linkIds: Annotated[list[int], BeforeValidator(_numbers)] = field(default_factory=list)  # noqa: N815 - as the file has it
 
 
-@dataclass
+def _by_id(value: Any) -> Any:
+    """Nodes as a mapping."""
+    if not isinstance(value, list):
+        return {} if value is None else value
+    found = {str(each.get("id")): each for each in value if isinstance(each, dict)}
+    if len(found) != len(value):
+        raise ValueError("are no mappings with an id of their own")
+    return found
+
+
+def _links(value: Any) -> Any:
+    """Links as a mapping; each is a mapping or a list."""
+    if isinstance(value, dict) and not value:
+        return value
+    given = [] if value is None else value
+    if not isinstance(given, list) or len(given) > MOST_LINKS:
+        raise ValueError(f"are no list, or more than {MOST_LINKS:,}")
+    read = [dict(zip(LINK_KEYS, each, strict=False)) if isinstance(each, list) else each for each in given]
+    return {each["id"]: each for each in read if isinstance(each, dict) and type(each.get("id")) is int}
+
+
+@dataclass(config=LENIENT)
 class EditorGraph:
-    id: str
-    name: str
-    nodes: dict[str, EditorNode]
-    links: dict[int, Link]
-    inputs: list[Boundary] = field(default_factory=list)
-    outputs: list[Boundary] = field(default_factory=list)
+    id: Name
+    name: Name
+    nodes: Annotated[dict[str, EditorNode], BeforeValidator(_by_id)]
+    links: Annotated[dict[int, Link], BeforeValidator(_links)] = field(default_factory=dict)
+    inputs: Annotated[list[Boundary], Nothing] = field(default_factory=list)
+    outputs: Annotated[list[Boundary], Nothing] = field(default_factory=list)
 
 
 @dataclass
@@ -77,133 +130,42 @@ class EditorDocument:
     last_node_id: int
 
 
+GRAPH, NODE = TypeAdapter(EditorGraph), TypeAdapter(EditorNode)
+
+
 def read_editor_document(document: Any) -> EditorDocument:
     """The graphs of a workflow in UI format. BadWorkflow names what has the wrong shape."""
-    top = _mapping(document, "the workflow")
-    root = _read_graph(top, "")
-    definitions = _mapping(top.get("definitions") or {}, "definitions")
-    subgraphs = {}
-    for entry in _items(definitions.get("subgraphs"), "definitions.subgraphs"):
-        graph = _read_graph(_mapping(entry, "a subgraph"), shown(_text(entry.get("name") or "a subgraph", "a name")))
-        subgraphs[graph.id] = graph
+    if not isinstance(document, dict):
+        raise BadWorkflow("the workflow is no mapping")
+    root = _read_graph({"nodes": document.get("nodes"), "links": document.get("links"), "id": "", "name": ""})
+    definitions = document.get("definitions") or {}
+    entries = definitions.get("subgraphs") or [] if isinstance(definitions, dict) else None
+    if not isinstance(entries, list):
+        raise BadWorkflow("definitions.subgraphs is no list")
+    subgraphs = {graph.id: graph for graph in map(_read_graph, entries)}
     if sum(len(graph.nodes) for graph in (root, *subgraphs.values())) > MOST_NODES:
         raise BadWorkflow(f"it has more than {MOST_NODES:,} nodes")
-    extra = top.get("extra")
+    extra, state = document.get("extra"), document.get("state")
     groups = extra.get("groupNodes") if isinstance(extra, dict) else None
-    state = top.get("state")
-    last = state.get("lastNodeId") if isinstance(state, dict) else top.get("last_node_id")
-    return EditorDocument(root, subgraphs, groups if isinstance(groups, dict) else {}, _last_id(last, root))
+    last = state.get("lastNodeId") if isinstance(state, dict) else document.get("last_node_id")
+    own = [int(each) for each in root.nodes if each.isascii() and each.isdigit() and len(each) < 10]
+    last = max([last if type(last) is int and 0 <= last < 10**9 else 0, *own])
+    return EditorDocument(root, subgraphs, groups if isinstance(groups, dict) else {}, last)
 
 
-def _last_id(given: Any, root: EditorGraph) -> int:
-    own = [int(node_id) for node_id in root.nodes if node_id.isascii() and node_id.isdigit() and len(node_id) < 10]
-    return max([given if type(given) is int and 0 <= given < 10**9 else 0, *own])
+def _read_graph(entry: Any) -> EditorGraph:
+    return _read(GRAPH, {"id": "", "name": "", **entry} if isinstance(entry, dict) else entry)
 
 
-def _read_graph(entry: Mapping[str, Any], where: str) -> EditorGraph:
-    links = {}
-    for item in _items(entry.get("links"), "links"):
-        link = _read_link(item)
-        links[link.id] = link
-    if len(links) > MOST_LINKS:
-        raise BadWorkflow(f"it has more than {MOST_LINKS:,} links")
-    nodes: dict[str, EditorNode] = {}
-    for item in _items(entry.get("nodes"), f"nodes of {where}" if where else "nodes"):
-        node = read_node(item)
-        if node.id in nodes:
-            raise BadWorkflow(f"two nodes have the id {shown(node.id)}")
-        nodes[node.id] = node
-    ends = [[_read_boundary(item) for item in _items(entry.get(key), key)] for key in SIDES]
-    graph_id = _text(entry.get("id") or "", "the id of a graph")
-    return EditorGraph(graph_id, where, nodes, links, *ends)
-
-
-def read_node(item: Any) -> EditorNode:
+def read_node(entry: Any) -> EditorNode:
     """One node. BadWorkflow if it has the wrong shape."""
-    node = _mapping(item, "a node")
-    node_id, kind = _identity(node.get("id"), "a node's id"), _text(node.get("type"), "a node's type")
-    title, mode, values = node.get("title"), node.get("mode", 0), node.get("widgets_values")
-    if values is not None and not isinstance(values, (list, dict)):
-        raise BadWorkflow(f"node {shown(node_id)}: widgets_values is neither a list nor a mapping")
-    inputs, outputs = ([_read_slot(each, node_id) for each in _items(node.get(key), key)] for key in SIDES)
-    if len(inputs) > MOST_SLOTS or len(outputs) > MOST_SLOTS:
-        raise BadWorkflow(f"node {shown(node_id)} has more than {MOST_SLOTS:,} inputs or outputs")
-    properties = node.get("properties")
-    return EditorNode(
-        node_id,
-        kind,
-        title if isinstance(title, str) else "",
-        mode if type(mode) is int else 0,
-        inputs,
-        outputs,
-        values,
-        properties if isinstance(properties, dict) else {},
-    )
+    return _read(NODE, entry)
 
 
-def _read_slot(item: Any, node_id: str) -> Slot:
-    where = f"a slot of node {shown(node_id)}"
-    slot = _mapping(item, where)
-    widget = slot.get("widget")
-    name = widget.get("name") if isinstance(widget, dict) else None
-    link = slot.get("link")
-    if link is not None and type(link) is not int:
-        raise BadWorkflow(f"{where} has a link that is no number")
-    return Slot(
-        _text(slot.get("name") or "", f"the name of {where}"),
-        slot_type(slot.get("type")),
-        link,
-        tuple(each for each in _items(slot.get("links"), "links") if type(each) is int),
-        name if isinstance(name, str) else None,
-    )
-
-
-def slot_type(declared: Any) -> str:
-    """The type of a slot as a text: lists of choices are COMBO, and what is no type is anything."""
-    if isinstance(declared, list):
-        return "COMBO"
-    return declared if isinstance(declared, str) else "*"
-
-
-def _read_link(item: Any) -> Link:
-    keys = ("id", "origin_id", "origin_slot", "target_id", "target_slot", "type")
-    if isinstance(item, list) and len(item) >= 5:
-        item = dict(zip(keys, item, strict=False))
-    link = _mapping(item, "a link")
-    number, slot = link.get("id"), link.get("origin_slot")
-    if type(number) is not int or type(slot) is not int:
-        raise BadWorkflow(f"link {shown(number)} has no whole numbers for its id and slot")
-    ends = [_identity(link.get(key), "an end of a link") for key in ("origin_id", "target_id")]
-    return Link(number, ends[0], slot, ends[1], slot_type(link.get("type")))
-
-
-def _read_boundary(item: Any) -> Boundary:
-    entry = _mapping(item, "an end of a subgraph")
-    links = [each for each in _items(entry.get("linkIds"), "linkIds") if type(each) is int]
-    return Boundary(_text(entry.get("name") or "", "its name"), slot_type(entry.get("type")), links)
-
-
-def _identity(value: Any, what: str) -> str:
-    if type(value) is int or (isinstance(value, str) and value):
-        return str(value)
-    raise BadWorkflow(f"{what} is {shown(value)!r}, neither a number nor a text")
-
-
-def _mapping(value: Any, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise BadWorkflow(f"{what} is no mapping")
-    return value
-
-
-def _items(value: Any, what: str) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise BadWorkflow(f"{what} is no list")
-    return value
-
-
-def _text(value: Any, what: str) -> str:
-    if not isinstance(value, str):
-        raise BadWorkflow(f"{what} is no text")
-    return value
+def _read(adapter: TypeAdapter[T], entry: Any) -> T:
+    try:
+        return adapter.validate_python(entry)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "a graph"
+        raise BadWorkflow(f"{shown(where)}: {shown(first['msg'])}") from None

@@ -49,7 +49,7 @@ class _Group:
         for node, specs in zip(self._nodes, converted, strict=True):
             for spec in specs:
                 self._add_input(node, spec.name)
-        if self._count != len(host.values or []):
+        if self._count != len(host.widgets_values or []):
             raise ValueError
         self._add_outputs(group["links"], group.get("external") or [])
 
@@ -76,11 +76,11 @@ class _Group:
                 converted.append(spec)
             else:
                 self._new_name(node, spec.name)
-                values[spec.name] = self._host.values[self._count]  # type: ignore[index]
+                values[spec.name] = self._host.widgets_values[self._count]  # type: ignore[index]
                 self._count += 1 + len(companions(spec))
         for spec in sockets:
             self._add_input(node, spec.name)
-        node.values = values
+        node.widgets_values = values
         return converted
 
     def _add_input(self, node: EditorNode, name: str) -> None:

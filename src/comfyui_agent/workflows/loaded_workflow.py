@@ -56,7 +56,7 @@ class LoadedGraph:
 
     def sources(self, end: Boundary) -> Iterator[tuple[LoadedNode, str, Any]]:
         """The fields that an input of this subgraph leads to: node, name and value."""
-        for link_id in end.links:
+        for link_id in end.linkIds:
             found = self.target(link_id)
             if found is None:
                 continue
@@ -72,13 +72,13 @@ class LoadedGraph:
         unique = next(
             each for number in range(len(names) + 1) if (each := f"{name}_{number}" if number else name) not in names
         )
-        end = Boundary(unique, targets[0][1].type, [])
+        end = Boundary(unique, targets[0][1].type)
         self.graph.inputs.append(end)
         for node, slot in targets:
             self._added -= 1
             slot.link = self._added
             self.graph.links[slot.link] = Link(slot.link, "-10", len(self.graph.inputs) - 1, node.node.id)
-            end.links.append(slot.link)
+            end.linkIds.append(slot.link)
         return end
 
 
@@ -137,7 +137,7 @@ class Loading:
         for end in inner.graph.inputs:
             if (source := next(inner.sources(end), None)) is not None:
                 host.promoted[end.name] = source[2]
-        values = node.values if isinstance(node.values, list) else []
+        values = node.widgets_values if isinstance(node.widgets_values, list) else []
         host.promoted.update(zip(list(host.promoted), values, strict=False))
         if not self._connects:
             _keep_inside(host)
@@ -173,7 +173,7 @@ def _keep_inside(host: LoadedNode) -> None:
 
 
 def _values(host: LoadedNode) -> list[Any]:
-    return host.node.values if isinstance(host.node.values, list) else []
+    return host.node.widgets_values if isinstance(host.node.widgets_values, list) else []
 
 
 def _connect_promoted(host: LoadedNode, inner: LoadedGraph) -> None:
@@ -226,7 +226,7 @@ def _new_end(inner: LoadedGraph, node_id: str, name: str) -> Boundary | None:
 
 def _spread(primitive: LoadedNode, graph: LoadedGraph) -> None:
     """A primitive node's value goes into the fields that it feeds."""
-    values = primitive.node.values
+    values = primitive.node.widgets_values
     value = values[0] if isinstance(values, list) and values else ABSENT
     for node, slot in graph.targets_of(primitive.node.id):
         known = node.fields.named(slot.widget) if node.fields is not None and slot.widget else None

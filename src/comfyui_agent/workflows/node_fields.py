@@ -130,13 +130,13 @@ class NodeFields:
 
     def _add_options(self) -> None:
         """`CustomCombo` has as many options as its user wrote, and the place of the chosen one among them."""
-        values = self._node.values
+        values = self._node.widgets_values
         count = max(1, len(values) - 2) if isinstance(values, list) else 1
         self.all.append(Field("index", -1))
         self.all += [Field(f"option{number}", "", is_sent=False) for number in range(1, min(count, MOST_FIELDS) + 1)]
 
     def _fill(self) -> None:
-        values = self._node.values
+        values = self._node.widgets_values
         if isinstance(values, dict):
             for name, value in values.items():
                 if (field := self.named(name)) is not None:

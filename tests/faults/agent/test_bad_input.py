@@ -83,7 +83,7 @@ BAD = {
     "wrong_priority": (colour_job(1) + "priority: high\n", ":5: priority: 'high' cannot be used: write a whole number"),
     "editor_format": (
         "job_type: T2I\nworkflow_id: wf_editor\n",
-        "is a workflow as the editor saves it: export it with Workflow → Export (API)",
+        "is a workflow as the editor saves it: e3 workflow import converts it",
     ),
     "no_template": (
         "job_type: T2I\nworkflow_id: wf_gone\n",

@@ -580,7 +580,7 @@ def test_a_workflow_as_the_editor_saves_it_is_refused_with_the_way_to_export_it(
     path = tmp_path / "editor.json"
     path.write_text(json.dumps(editor), encoding="utf-8")
     words = refusal(call_e3("sweep", str(path), "--set", "1.color=1", cwd=night.root), 2)
-    assert words.endswith("is a workflow as the editor saves it: export it with Workflow → Export (API)")
+    assert "is a workflow as the editor saves it: e3 workflow import converts it" in words
 
 
 def test_a_list_in_the_wrong_encoding_is_refused(night: AgentWorkspace, tmp_path: Path) -> None:
