@@ -379,9 +379,9 @@ def test_a_burst_out_of_time_ends_cleanly_and_the_next_takes_its_prompts_over(fo
 
 def test_bursts_shorter_than_their_poll_come_to_an_end(folder: BurstFolder) -> None:
     """What a burst left at the server is found by the next one at once, however slow its polling is."""
-    folder.use(slow_text_picture(0.6))
+    folder.use(slow_text_picture(2.0))
     folder.write_many(1)
-    first = folder.call("--max-seconds", "0.4", "--poll", "10")
+    first = folder.call("--max-seconds", "1.5", "--poll", "10")
     assert (first.code, "Burst of 1 of 1 prompt, at most" in first.err) == (10, True)
     wait_until(lambda: folder.renders() == 1, "the picture at the server")
     assert folder.call("--max-seconds", "3", "--poll", "10").code == 0
