@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from comfyui_agent.comfy.tasks import end_tasks
 
 REQUEST = re.compile(rb"([A-Z]+ [^ \r\n]+) HTTP/1\.[01]\r\n")
+LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,9})\r\n", re.IGNORECASE)
 CHUNK = 65536
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -276,12 +277,15 @@ class _Link:
         _reset(self._client_writer)
 
     async def _pass_requests(self) -> None:
-        with contextlib.suppress(OSError), self._cutting():
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError), self._cutting():
             while chunk := await self._client_reader.read(CHUNK):
                 found = REQUEST.match(chunk)
                 if found:
                     self.request = found.group(1).decode("latin-1")
-                    self.fault = self._proxy.rule_for(self.request) or Fault()
+                    rule = self._proxy.rule_for(self.request)
+                    if rule is not None:
+                        chunk = await self._with_body(chunk)
+                    self.fault = rule or Fault()
                     self._passed = 0
                     self._has_met = False
                     await self.fault.request()
@@ -291,6 +295,13 @@ class _Link:
                     await asyncio.sleep(self.fault.seconds)
                 self._server_writer.write(chunk)
                 await self._server_writer.drain()
+
+    async def _with_body(self, head: bytes) -> bytes:
+        """The begin of a request and its body, if that is small: its sender may be stopped at any moment."""
+        size = LENGTH.search(head)
+        end = head.find(b"\r\n\r\n") + 4
+        missing = int(size[1]) - (len(head) - end) if size and end > 3 else 0
+        return head + await self._client_reader.readexactly(missing) if 0 < missing <= CHUNK else head
 
     async def _pass_answers(self) -> None:
         with contextlib.suppress(OSError), self._cutting():
