@@ -98,11 +98,11 @@ class Recording:
                 self.steps.append([])
             begin(session, statement, **options)
 
-        def sent(session: Any, name: str, values: Any) -> Any:
+        def sent(session: Any, name: str, values: Any, problem: Any = None) -> Any:
             if self.steps:
                 text = VALUE.sub(r"%(\1)s", TEXTS[name].replace("%", "%%"))
                 self.steps[-1].append((text, {each: _bound(values[each]) for each in QUERIES[name].names}))
-            return send(session, name, values)
+            return send(session, name, values, problem)
 
         with mock.patch.object(PostgresSession, "begin", begun), mock.patch.object(PostgresSession, "_send", sent):
             yield

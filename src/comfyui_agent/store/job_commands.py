@@ -13,18 +13,26 @@ from comfyui_agent.domain.needs import Needs, needs_of_template
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.event_log import note_ending
 from comfyui_agent.store.operation import Operation, OperationKind, command, statement
-from comfyui_agent.store.port import Session
+from comfyui_agent.store.port import Deferred, Result, Row, Session
 
 
 @command
-def submit_jobs(session: Session, jobs: Sequence[NewJob], *, are_told: bool = True) -> list[JobId | None]:
+def submit_jobs(session: Session, jobs: Sequence[NewJob], *, are_told: bool = True) -> Result[list[JobId | None]]:
     """Accept jobs, all or none, and record that unless the caller does. Returns ids, None for a name that is taken."""
-    keep_workflows(session, jobs)
-    rows = session.rows("insert_jobs", jobs=[facts_of(job) for job in jobs])
-    ids = {row["config_name"]: JobId(row["id"]) for row in rows}
     if are_told:
-        session.send("note_submitted", ids=sorted(ids.values()))
-    return [ids.pop(job.config_name, None) for job in jobs]
+        rows = session.ask("submit_jobs", jobs=[facts_of(job) for job in jobs], **workflows_of(jobs))
+    else:
+        keep_workflows(session, jobs)
+        rows = session.ask("insert_jobs", jobs=[facts_of(job) for job in jobs])
+
+    def read(found: Sequence[Row]) -> list[JobId | None]:
+        ids = {row["config_name"]: JobId(row["id"]) for row in found}
+        return [ids.pop(job.config_name, None) for job in jobs]
+
+    def look_up(session: Session) -> list[JobId | None]:
+        return read(session.rows("jobs_of_lost_commit", names=[job.config_name for job in jobs]))
+
+    return Deferred(lambda: read(rows()), look_up)
 
 
 def facts_of(job: NewJob) -> dict[str, Any]:
@@ -42,6 +50,13 @@ def facts_of(job: NewJob) -> dict[str, Any]:
 
 def keep_workflows(session: Session, jobs: Iterable[NewJob | Pick]) -> None:
     """Store the templates of jobs and what they need, each once."""
+    found = workflows_of(jobs)
+    if found["templates"]:
+        session.send("keep_workflows", **found)
+
+
+def workflows_of(jobs: Iterable[NewJob | Pick]) -> dict[str, list[dict[str, Any]]]:
+    """The templates of jobs and what they need, as rows."""
     templates: dict[str, str] = {}
     needs: dict[str, Needs] = {}
     for job in jobs:
@@ -49,9 +64,8 @@ def keep_workflows(session: Session, jobs: Iterable[NewJob | Pick]) -> None:
             templates[job.template.hash] = job.template.text
             found = needs_of_template(job.template, job.inputs)
             needs[found.key] = found
-    if templates:
-        listed = [{"hash": key, "graph": text} for key, text in templates.items()]
-        session.send("keep_workflows", templates=listed, needs=[each.as_row() for each in needs.values()])
+    listed = [{"hash": key, "graph": text} for key, text in templates.items()]
+    return {"templates": listed, "needs": [each.as_row() for each in needs.values()]}
 
 
 @command

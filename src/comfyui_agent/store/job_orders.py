@@ -129,14 +129,14 @@ class MatchingNames:
         if before > indexed + 1:
             ids = _ids(session, "newest_before", id=before, above=indexed, most=most)
             return JobSlice(ids, CursorPlace(None, ids[-1] if len(ids) == most else indexed + 1))
-        ids = _ids(session, "names_matching", match=self._phrase, id=before, most=most)
+        ids = _ids(session, "names_matching", match=self._phrase, id=before, above=FIRST_ID, most=most)
         return JobSlice(ids, None if len(ids) < most else CursorPlace(None, ids[-1]))
 
     def is_common(self, session: Session) -> bool:
         """Whether many of the newest indexed names contain the text."""
         newest = indexed_up_to(session)
-        ids = _ids(session, "names_matching", match=self._phrase, id=newest + 1, most=COMMON)
-        return len(ids) == COMMON and ids[-1] > newest - SAMPLE
+        span = {"id": newest + 1, "above": max(newest - SAMPLE, FIRST_ID)}
+        return len(_ids(session, "names_matching", match=self._phrase, **span, most=COMMON)) == COMMON
 
 
 JobOrder = IndexOrder | MatchingNames

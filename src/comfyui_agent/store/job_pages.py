@@ -88,7 +88,7 @@ def job_page(
 
     Large values are left out. With `most_bytes`, the page ends before its jobs take more; it has at least one.
     Processing jobs come first, then pending ones as they will run, then failed and done ones, newest first. A batch has
-    its own order. With a text, the newest comes first; for less than three letters, names that begin with it do.
+    its own order. With a text, names that begin with it come first, from the last name on, then the newest.
     """
     if not wanted.is_possible:
         return JobPage([], None, True)
@@ -139,7 +139,7 @@ def _orders(session: Session, wanted: JobFilter, order: str | None) -> list[job_
     names = job_orders.MatchingNames(wanted.text) if len(wanted.text) >= job_orders.LETTERS else None
     if wanted.state is not None and _is_status_better(session, wanted.state, names, order):
         return [job_orders.BY_STATUS[wanted.state]]
-    return [names] if names is not None else [job_orders.by_prefix(wanted.text), job_orders.NEWEST]
+    return [job_orders.by_prefix(wanted.text), names or job_orders.NEWEST]
 
 
 def _is_status_better(
@@ -209,6 +209,7 @@ class _Reader:
         wanted = self._wanted
         facts = {name: value or None for name, value in vars(wanted).items()}
         facts |= {"status": wanted.state and wanted.state.value, "attention": wanted.attention}
-        not_beginning = wanted.text if order is job_orders.NEWEST else None
+        is_rest = order is job_orders.NEWEST or isinstance(order, job_orders.MatchingNames)
+        facts["not_beginning"] = wanted.text if is_rest else None
         most = self._limit + 1 - len(self._found)
-        return self._session.rows("jobs_among", ids=ids, not_beginning=not_beginning, most=most, **facts)
+        return self._session.rows("jobs_among", ids=ids, most=most, **facts)

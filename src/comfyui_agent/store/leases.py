@@ -13,7 +13,7 @@ from comfyui_agent.domain.retry_policy import Tally
 from comfyui_agent.domain.routing import Choice, Decline, Head, Routed, choose
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.operation import Operation, query, statement, transition
-from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.port import Deferred, Result, ResultUnknown, Row, Session, result_of
 from comfyui_agent.store.records import Lease, Leased, Window
 from comfyui_agent.store.rows import record, text
 
@@ -96,27 +96,36 @@ def lease_jobs(
     route: Route | None = None,
     front: QueueFront | None = None,
     longest_backoff: float = LONGEST_BACKOFF,
-) -> list[Leased]:
+) -> Result[list[Leased]]:
     """Lease the next jobs for a server, as many as its window has room for and prompt ids are given.
 
     The run and its prompt id are recorded in the same transaction, before anything is sent. A suspect job runs alone on
     its server. A server that people took out of work gets nothing. Members of a serial batch wait for their turn. A job
     whose server was lost is taken from it.
     """
-    lock = session.ask("begin_lease", longest=longest_backoff, lock=f"server {window.server}")
-    loads = session.ask("load_of_server", server=window.server, batch_id=window.batch_id)
     front = front if front is not None and window.batch_id is None else QueueFront()
-    leasing = _Leasing(session, worker, window, route or ById(), seconds, front)
-    if not lock()[0]["is_locked"]:
-        return []
-    load = loads()[0]
-    # An agent for one batch gets at least one prompt in: others would fill the window before it looks.
-    least = 1 if window.batch_id is not None and not load["own"] else 0
-    ids = prompt_ids[: max(least, window.size - load["open"])]
-    if not ids or load["suspects"] or load["is_out_of_work"]:
-        return []
-    leasing.has_runs, leasing.loaded = load["open"] > 0, text(load["model_set"])
-    return leasing.lease(ids)
+
+    def lease(session: Session, *, locks_first: bool) -> Result[list[Leased]]:
+        lock = session.ask("begin_lease", longest=longest_backoff, lock=f"server {window.server}")
+        loads = session.ask("load_of_server", server=window.server, batch_id=window.batch_id)
+        leasing = _Leasing(session, worker, window, route or ById(), seconds, front, locks_first)
+        if not lock()[0]["is_locked"]:
+            return []
+        load = loads()[0]
+        # An agent for one batch gets at least one prompt in: others would fill the window before it looks.
+        least = 1 if window.batch_id is not None and not load["own"] else 0
+        ids = prompt_ids[: max(least, window.size - load["open"])]
+        if not ids or load["suspects"] or load["is_out_of_work"]:
+            return []
+        leasing.has_runs, leasing.loaded = load["open"] > 0, text(load["model_set"])
+        taken = leasing.lease(ids)
+        return Deferred(lambda: [leased for each in taken if (leased := each())], look_up)
+
+    def look_up(session: Session) -> list[Leased]:
+        found = session.rows("leased_prompts", worker=worker, prompt_ids=prompt_ids)
+        return [leased_from(row, row["attempt_id"]) for row in found] or result_of(lease(session, locks_first=True))
+
+    return lease(session, locks_first=False)
 
 
 @dataclass
@@ -129,6 +138,8 @@ class _Leasing:
     route: Route
     seconds: float
     front: QueueFront
+    locks_first: bool
+    """Whether a job is locked before it is taken: another agent was quicker without."""
     has_runs: bool = False
     loaded: str | None = None
     """The model set that the server was given last."""
@@ -141,7 +152,7 @@ class _Leasing:
         else:
             self._next = self._ask_heads(BEFORE_ALL)
 
-    def lease(self, ids: Sequence[PromptId]) -> list[Leased]:
+    def lease(self, ids: Sequence[PromptId]) -> list[Callable[[], Leased | None]]:
         taken: list[Callable[[], Leased | None]] = []
         queue = Queue(self.session, self.window.server)
         after: Any = BEFORE_ALL
@@ -167,12 +178,12 @@ class _Leasing:
             if isinstance(choice, Decline):
                 break
             first = min((row for row in rows if row["needs"] == choice.needs), key=lambda row: row["id"])
-            if len(ids) == 1 and self._is_plain(first, choice) and (leased := self._take(first, ids[0])()):
-                return [leased]
+            if len(ids) == 1 and self._is_plain(first, choice):
+                return [_surely(self._take(first, ids[0]))]
             if not self._take_chosen(priority, first["id"], choice, ids, taken) or len(taken) == len(ids):
                 break
             self._next = self._ask_heads(after)
-        return [leased for each in taken if (leased := each())]
+        return taken
 
     def _ask_heads(self, after: Any) -> Callable[[], list[Row]]:
         """The next priority's first waiting job of each needs."""
@@ -186,7 +197,7 @@ class _Leasing:
     def _is_plain(self, row: Row, choice: Choice) -> bool:
         """Whether taking a job is all there is to do. Then it need not be locked before."""
         is_same_set = self.loaded == choice.model_set and choice.oldest is None
-        return is_same_set and not (row["strikes"] or row["is_serial"] or row["is_lost"])
+        return not self.locks_first and is_same_set and not (row["strikes"] or row["is_serial"] or row["is_lost"])
 
     def _take_chosen(
         self,
@@ -226,6 +237,18 @@ class _Leasing:
         return lambda: next((leased_from(job, job["attempt_id"]) for job in jobs()), None)
 
 
+def _surely(take: Callable[[], Leased | None]) -> Callable[[], Leased]:
+    """What was taken. ResultUnknown if another agent was quicker: the next job has to be looked for."""
+
+    def taken() -> Leased:
+        leased = take()
+        if leased is None:
+            raise ResultUnknown
+        return leased
+
+    return taken
+
+
 def leased_from(job: Row, attempt_id: int) -> Leased:
     """A lease from the row of its job."""
     lease = Lease(JobId(job["id"]), job["fence"], AttemptId(attempt_id))
@@ -252,8 +275,12 @@ def change_leased(session: Session, query: str, lease: Lease, **values: Any) -> 
     """Change a job by a query that takes its id and fence. LeaseLost if the job is no longer this worker's."""
     row = session.one(query, id=lease.job_id, fence=lease.fence, **values)
     if row is None:
-        raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
+        raise lost(lease)
     return row
+
+
+def lost(lease: Lease) -> LeaseLost:
+    return LeaseLost(f"job {lease.job_id} is no longer this worker's")
 
 
 @transition

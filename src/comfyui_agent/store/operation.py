@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.port import Result, Row, Session, result_of
 from comfyui_agent.store.rows import record
 
 P = ParamSpec("P")
@@ -28,11 +28,11 @@ class OperationKind(Enum):
 class Operation(Generic[P, T_co]):
     """A function of a session. `Store.run` gives it a transaction; other operations call it inside theirs."""
 
-    work: Callable[Concatenate[Session, P], T_co]
+    work: Callable[Concatenate[Session, P], Result[T_co]]
     kind: OperationKind
 
     def __call__(self, session: Session, *args: P.args, **kwargs: P.kwargs) -> T_co:
-        return self.work(session, *args, **kwargs)
+        return result_of(self.work(session, *args, **kwargs))
 
 
 class OperationRunner(Protocol):
@@ -46,11 +46,11 @@ def query(work: Callable[Concatenate[Session, P], T_co]) -> Operation[P, T_co]:
     return Operation(work, OperationKind.QUERY)
 
 
-def transition(work: Callable[Concatenate[Session, P], T_co]) -> Operation[P, T_co]:
+def transition(work: Callable[Concatenate[Session, P], Result[T_co]]) -> Operation[P, T_co]:
     return Operation(work, OperationKind.TRANSITION)
 
 
-def command(work: Callable[Concatenate[Session, P], T_co]) -> Operation[P, T_co]:
+def command(work: Callable[Concatenate[Session, P], Result[T_co]]) -> Operation[P, T_co]:
     return Operation(work, OperationKind.COMMAND)
 
 

@@ -14,9 +14,9 @@ from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.errors import FileTaken
 from comfyui_agent.store.event_log import add_event, note_ending
 from comfyui_agent.store.grids import holder_of
-from comfyui_agent.store.leases import change_leased
+from comfyui_agent.store.leases import change_leased, lost
 from comfyui_agent.store.operation import Operation, column, query, transition
-from comfyui_agent.store.port import Session
+from comfyui_agent.store.port import Deferred, Result, Session
 from comfyui_agent.store.records import Lease
 from comfyui_agent.store.rows import paths_in
 
@@ -73,13 +73,15 @@ def with_unowned(session: Session, paths: Sequence[str], remove: Callable[[str],
 
 
 @transition
-def complete_job(session: Session, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
+def complete_job(session: Session, lease: Lease, outputs: Sequence[str], duration: float | None) -> Result[list[str]]:
     """Record the result of a job. Returns other files of the job that nothing refers to any more."""
     _keep_entry(session, lease)
     event = {"event": EventName.JOB_DONE.value, "failure_class": None, "message": None, "is_timed": True}
     run = {"job_id": lease.job_id, "attempt_id": lease.attempt_id, "sent": lease.sent, "outcome": DONE, "error": None}
-    job = change_leased(session, "complete_job", lease, **event, **run, outputs=list(outputs), duration=duration)
-    return _disclaim(session, lease.job_id, set(outputs)) if job["has_strays"] else []
+    held = {"id": lease.job_id, "fence": lease.fence}
+    job = session.require("complete_job", lost(lease), **held, **event, **run, outputs=list(outputs), duration=duration)
+    # Strays that cannot be told are on record as nobody's, and are removed later.
+    return Deferred(lambda: list(paths_in(job()["strays"])), lambda _: [])
 
 
 @transition

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
@@ -13,6 +14,28 @@ HEADING = re.compile(r"^-- (name|part): (\w+)(?:\((\w+)\))?$", re.MULTILINE)
 SHARED_QUERIES = Path(__file__).parent / "queries"
 """Queries that have the same text in every dialect, but for parts that each dialect defines."""
 PART = re.compile(r"\{(?P<name>\w+)(?:\((?P<value>[^(){}]*)\))?\}")
+
+
+class ResultUnknown(Exception):
+    """The transaction is committed, but what came of it has still to be looked up."""
+
+
+@dataclass(frozen=True)
+class Deferred(Generic[T]):
+    """A result that is read after the commit: what it depends on is then sent together with the commit."""
+
+    read: Callable[[], T]
+    """May raise ResultUnknown, as answers do that were lost on their way."""
+    look_up: Callable[[Session], T]
+    """Finds the result of a committed transaction, in another one."""
+
+
+Result: TypeAlias = T | Deferred[T]
+
+
+def result_of(found: Result[T]) -> T:
+    """The result, read now."""
+    return found.read() if isinstance(found, Deferred) else found
 
 
 class Session(Protocol):
@@ -40,6 +63,13 @@ class Session(Protocol):
         found = self.rows(query, **values)
         return lambda: found
 
+    def require(self, query: str, problem: Exception, **values: Any) -> Callable[[], Row]:
+        """Ask for a row that has to be there. `problem` is raised if it is not, at the latest by the commit."""
+        row = self.one(query, **values)
+        if row is None:
+            raise problem
+        return lambda: row
+
     def one(self, query: str, **values: Any) -> Row | None:
         """The first row, or None."""
         found = self.rows(query, **values)
@@ -66,7 +96,7 @@ class Driver(Protocol):
     def version(self) -> int:
         """A number that grows with every commit here and with every change that is noticed from elsewhere."""
 
-    async def write(self, work: Callable[[Session], T], *, can_wait: bool = False, wakes: bool = False) -> T:
+    async def write(self, work: Callable[[Session], Result[T]], *, can_wait: bool = False, wakes: bool = False) -> T:
         """Run work in a transaction. It is on disk when this returns; an exception undoes it.
 
         Work may run more than once before its commit. `can_wait`: for some milliseconds, to share a commit. `wakes`:

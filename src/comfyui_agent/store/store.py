@@ -57,7 +57,7 @@ class Store:
         is_command = operation.kind is OperationKind.COMMAND
         can_wait = self.gathers and not is_command and time.monotonic() > self._hurried_until
         return await self.driver.write(
-            lambda session: operation(session, *args, **kwargs), can_wait=can_wait, wakes=is_command
+            lambda session: operation.work(session, *args, **kwargs), can_wait=can_wait, wakes=is_command
         )
 
     def hurry(self) -> None:

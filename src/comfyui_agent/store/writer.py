@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from comfyui_agent.store.errors import StoreClosed
-from comfyui_agent.store.port import Session
+from comfyui_agent.store.port import Deferred, ResultUnknown, Session
 
 MOST_AT_ONCE = 256
 LOOK_SECONDS = 0.1
@@ -60,7 +60,7 @@ class WriterConnection(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass
+@dataclass(eq=False)
 class Call:
     """The work of one caller, and its future."""
 
@@ -75,6 +75,16 @@ class Call:
 
     def run(self, session: Session) -> None:
         self.result, self.error, self.is_blocked = self.work(session), None, False
+
+    def read(self) -> None:
+        """Read a result that was deferred. One that is unknown stays deferred."""
+        try:
+            if self.error is None and isinstance(self.result, Deferred):
+                self.result = self.result.read()
+        except ResultUnknown:
+            pass
+        except Exception as error:  # noqa: BLE001 - the caller is told
+            self.error = error
 
     def settle(self) -> None:
         if self.future.done():  # the caller was cancelled
@@ -190,9 +200,19 @@ class Writer:
                     call.error, call.result, call.is_blocked = call.error or failure, None, False
                 has_woken = False
                 break
-        self._tell(self._without_blocked(calls))
+        self._tell(self._without_unknown(self._without_blocked(calls)))
         if has_woken:
             self._connection.wake_others()
+
+    def _without_unknown(self, calls: list[Call]) -> list[Call]:
+        """Read what was deferred. What is unknown is looked up, in transactions that come before all others."""
+        for call in calls:
+            call.read()
+        unknown = [call for call in calls if call.error is None and isinstance(call.result, Deferred)]
+        for call in unknown:
+            call.work = call.result.look_up
+            self._commit([call], are_apart=True)
+        return [call for call in calls if call not in unknown] if unknown else calls
 
     def _without_blocked(self, calls: list[Call]) -> list[Call]:
         """Keep calls that others keep from a row. Returns the rest."""

@@ -19,7 +19,7 @@ from comfyui_agent.store.errors import DatabaseAway, DatabaseUnusable, StoreErro
 from comfyui_agent.store.postgres.migrator import NEWEST
 from comfyui_agent.store.store import Store
 from support import postgres
-from support.stores import PostgresDatabase, submit_one
+from support.stores import PostgresDatabase, lease, submit_one
 
 PASSWORD = "s3cr3t"
 
@@ -290,3 +290,18 @@ async def test_own_changes_are_no_news(mine: PostgresDatabase) -> None:
     await note(store, "own")
     await asyncio.wait_for(told.wait(), 10)  # the other has looked meanwhile
     assert news == 0
+
+
+async def test_a_job_that_another_agent_is_about_to_take_is_left_to_it_and_the_next_one_is_leased(
+    mine: PostgresDatabase,
+) -> None:
+    store = mine.open()
+    names = ["first", "second", "third"]
+    for name in names:
+        await submit_one(store, name)
+    await lease(store)  # the models of the server are known from now on
+    async with await psycopg.AsyncConnection.connect(mine.url) as other:
+        await other.execute("SELECT 1 FROM jobs WHERE config_name = 'second' FOR UPDATE")
+        assert [leased.config_name for leased in await lease(store)] == ["third"]
+        assert await lease(store) == []
+    assert [leased.config_name for leased in await lease(store)] == ["second"]

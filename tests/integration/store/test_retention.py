@@ -275,7 +275,9 @@ async def test_the_template_of_a_job_that_is_being_submitted_stays(shared: Postg
     await store.run(ops.remove_jobs, [JobId(1)])
     [template] = shared.by_hand("SELECT hash FROM templates")
     with psycopg.connect(shared.url) as somebody:
-        PostgresSession(somebody).run("keep_workflows", templates=[{**template, "graph": "{}"}], needs=[])
+        session = PostgresSession(somebody)
+        session.begin(b"BEGIN")
+        session.run("keep_workflows", templates=[{**template, "graph": "{}"}], needs=[])
         somebody.execute(
             "INSERT INTO jobs (config_name, job_type, workflow_id, status, template_hash) "
             "VALUES ('new', 'T2I', 'w', 'pending', %s)",

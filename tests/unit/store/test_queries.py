@@ -11,6 +11,8 @@ from comfyui_agent import store
 from comfyui_agent.store.port import SHARED_QUERIES, load_queries
 
 ROOM = Path(store.__file__).parent
+OF_POSTGRES = {"jobs_of_lost_commit"}
+"""Only there can an answer be lost."""
 DIALECTS = [folder for folder in ROOM.glob("*/queries") if folder.is_dir()]
 
 
@@ -45,7 +47,8 @@ def test_every_query_that_is_asked_for_is_there_and_every_one_there_is_asked_for
     code = "\n".join(file.read_text(encoding="utf-8") for file in ROOM.rglob("*.py"))
     asked = set(re.findall(r"""session\.(?:rows|one|run|value)\(\s*"(\w+)\"""", code))
     there = set(load_queries(SHARED_QUERIES, folder))
-    assert asked - there == set()
+    assert asked - there <= OF_POSTGRES
+    assert not OF_POSTGRES - there or folder.parent.name != "postgres"
     assert {name for name in there - asked if f'"{name}"' not in code and not name.startswith("jobs_")} == set()
 
 

@@ -14,10 +14,10 @@ import psycopg
 
 from comfyui_agent.pools import Pool
 from comfyui_agent.store.errors import DatabaseAway, StoreClosed, UnfinishedCopy
-from comfyui_agent.store.port import Session
+from comfyui_agent.store.port import Result, Session
 from comfyui_agent.store.postgres import migrator
 from comfyui_agent.store.postgres.connection import SNAPSHOT, Place, identity_of
-from comfyui_agent.store.postgres.session import PostgresSession
+from comfyui_agent.store.postgres.session import COMMIT, PostgresSession
 from comfyui_agent.store.postgres.writing import PostgresWriting
 from comfyui_agent.store.records import Compacted
 from comfyui_agent.store.retention import remove_unused_templates
@@ -88,7 +88,7 @@ class PostgresDriver:
     def log_bytes(self) -> int:
         return 0
 
-    async def write(self, work: Callable[[Session], T], *, can_wait: bool = False, wakes: bool = False) -> T:
+    async def write(self, work: Callable[[Session], Result[T]], *, can_wait: bool = False, wakes: bool = False) -> T:
         result: T = await self._writer.write(work, can_wait=can_wait, wakes=wakes)
         return result
 
@@ -119,7 +119,7 @@ class PostgresDriver:
         try:
             self._reading.begin(SNAPSHOT)
             result = work(self._reading)
-            self._reading.end(b"COMMIT")
+            self._reading.end(COMMIT)
         except BaseException:
             self._reading.leave()
             with contextlib.suppress(psycopg.Error):

@@ -72,9 +72,14 @@ def keep_event_ids_rising(database: psycopg.Connection[Any], last: int = 0) -> N
 
     `last`: an id that was given, though its event may be gone.
     """
-    database.execute(
-        """UPDATE event_clock SET shift = shift + ahead.by + 1 FROM (
-            SELECT (greatest(max(id), %s) >> 22) - (e3_event_id(pg_current_xact_id()) >> 22) AS by FROM events) AS ahead
-        WHERE ahead.by > 0""",
+    row = database.execute(
+        """SELECT e3_event_shift() + greatest(
+            (greatest(max(id), %s) >> 22) - (e3_event_id(pg_current_xact_id()) >> 22) + 1, 0), e3_event_shift()
+        FROM events""",
         [last],
-    )
+    ).fetchone()
+    if row is not None and row[0] != row[1]:
+        database.execute(
+            "CREATE OR REPLACE FUNCTION e3_event_shift() RETURNS bigint LANGUAGE sql IMMUTABLE "
+            f"AS 'SELECT {int(row[0])}::bigint'".encode()
+        )

@@ -11,22 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from psycopg import errors
+from psycopg import errors, generators
 from psycopg.abc import Buffer
-from psycopg.adapt import Loader
-from psycopg.pq import Escaping
-from psycopg.rows import dict_row
+from psycopg.adapt import Loader, Transformer
+from psycopg.pq import Escaping, ExecStatus
+from psycopg.pq.abc import PGresult
 
 from comfyui_agent.domain.texts import json_text
-from comfyui_agent.store.port import SHARED_QUERIES, Row, Session, load_queries
+from comfyui_agent.store.port import SHARED_QUERIES, ResultUnknown, Row, Session, load_queries
 
 VALUE = re.compile(r"(?<![:\w]):(\w+)")
 NUL, REPLACEMENT = "\0", "\ufffd"
 ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 TYPES: dict[type, str] = {bool: "boolean", int: "bigint", float: "double precision", datetime: "timestamptz"}
+NOTHING_FOUND = "E3001"
+"""The code of `e3_nothing()`, with which a query fails that has to find a row."""
 UNKNOWN = "unknown"
 """The type of texts and of NULL: PostgreSQL infers it."""
 LARGEST = 2**63
+BEGIN, COMMIT = b"BEGIN", b"COMMIT"
 
 
 @dataclass(frozen=True)
@@ -54,10 +57,15 @@ KEY_TYPES = {"start_time": datetime, "end_time": datetime, "created_at": datetim
 
 @dataclass
 class Answer:
-    """What a statement returned, once it was sent."""
+    """What a statement returned, once that has arrived."""
 
+    key: str
+    """Statements of the same key have the same columns."""
+    problem: Exception | None = None
+    """What it means that the statement found nothing."""
     rows: Sequence[Row] = ()
     changed: int = 0
+    is_there: bool = False
 
 
 class PostgresSession(Session):
@@ -75,6 +83,8 @@ class PostgresSession(Session):
         self._prepared: dict[tuple[str, tuple[str, ...]], bytes] = {}
         self._preparing: dict[tuple[str, tuple[str, ...]], bytes] = {}
         """Statements that are sent with the next text. If it fails, nobody knows which of them are there."""
+        self._columns: dict[str, tuple[str, ...]] = {}
+        self._transformer = Transformer(connection)
         self._names = 0
         self._is_together = True
         self.has_written = False
@@ -87,7 +97,11 @@ class PostgresSession(Session):
 
     def end(self, statement: bytes) -> None:
         """End the transaction. Raises what was sent and failed."""
-        self.execute(statement)
+        if self._statements and self._statements[0][0] == BEGIN and statement == COMMIT:
+            del self._statements[0]  # one text is one transaction
+            self._flush()
+        else:
+            self.execute(statement)
 
     def execute(self, statement: bytes) -> None:
         """Run a statement of the transaction itself, such as one about a savepoint."""
@@ -99,8 +113,8 @@ class PostgresSession(Session):
         self._statements.clear()
         self._preparing.clear()
 
-    def _add(self, statement: bytes) -> Answer:
-        answer = Answer()
+    def _add(self, statement: bytes, key: str = "", problem: Exception | None = None) -> Answer:
+        answer = Answer(key, problem)
         self._statements.append((statement, answer))
         if not self._is_together:
             self._flush()
@@ -112,27 +126,42 @@ class PostgresSession(Session):
         if not statements:
             return
         self._statements, self._preparing = [], {}
-        cursor = self.database.cursor(row_factory=dict_row)
-        try:
-            cursor.execute(b";\n".join([statement for statement, _ in statements]))
-        except errors.FeatureNotSupported:
-            self._prepared.clear()
-            raise
+        self.database.pgconn.send_query(b";\n".join([statement for statement, _ in statements]))
+        results = self.database.wait(generators.execute(self.database.pgconn))
+        if results[-1].status == ExecStatus.FATAL_ERROR:
+            self._fail(results[-1], statements[len(results) - 1][1])
         self._prepared.update(preparing)
-        for _, answer in statements:
-            answer.changed = cursor.rowcount
-            if cursor.description is not None:
-                answer.rows = cursor.fetchall()
-            cursor.nextset()
+        for result, (_, answer) in zip(results, statements, strict=True):
+            answer.is_there, answer.changed = True, result.command_tuples or 0
+            if result.ntuples:
+                answer.rows = self._rows_of(result, answer.key)
 
-    def _send(self, name: str, values: dict[str, Any]) -> Answer:
+    def _fail(self, result: PGresult, answer: Answer) -> None:
+        error = errors.error_from_result(result)
+        if error.sqlstate == NOTHING_FOUND and answer.problem is not None:
+            raise answer.problem from None
+        if isinstance(error, errors.FeatureNotSupported):  # a table has another column since
+            self._prepared.clear()
+            self._columns.clear()
+        raise error
+
+    def _rows_of(self, result: PGresult, key: str) -> list[Row]:
+        columns = self._columns.get(key)
+        if columns is None or len(columns) != result.nfields:
+            columns = self._columns[key] = tuple(
+                (result.fname(place) or b"").decode() for place in range(result.nfields)
+            )
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(0, result.ntuples, lambda row: dict(zip(columns, row, strict=True)))
+
+    def _send(self, name: str, values: dict[str, Any], problem: Exception | None = None) -> Answer:
         query = QUERIES[name]
         self.has_written = self.has_written or query.writes
         given = [_bound(values[each]) for each in query.names]
         types = tuple([_type_of(value) for value in given])
         prepared = self._prepared.get((name, types)) or self._prepare(name, query, types)
         listed = b"(%s)" % b", ".join([self._literal(value) for value in given]) if given else b""
-        return self._add(b"EXECUTE " + prepared + listed)
+        return self._add(b"EXECUTE " + prepared + listed, name, problem)
 
     def _prepare(self, name: str, query: Query, types: tuple[str, ...]) -> bytes:
         prepared = self._preparing.get((name, types))
@@ -156,10 +185,19 @@ class PostgresSession(Session):
         return self.ask(query, **values)()
 
     def ask(self, query: str, **values: Any) -> Callable[[], list[Row]]:
-        answer = self._send(query, values)
+        return self._reader(self._send(query, values))
 
+    def require(self, query: str, problem: Exception, **values: Any) -> Callable[[], Row]:
+        """The query itself fails if it finds nothing, with `e3_nothing()`."""
+        answer = self._send(query, values, problem)
+        read = self._reader(answer)
+        return lambda: read()[0]
+
+    def _reader(self, answer: Answer) -> Callable[[], list[Row]]:
         def rows() -> list[Row]:
             self._flush()
+            if not answer.is_there:
+                raise ResultUnknown
             return list(answer.rows)
 
         return rows
@@ -189,7 +227,8 @@ def _bound(value: Any) -> Any:
     if isinstance(value, str):
         return (value.value if isinstance(value, Enum) else value).replace(NUL, REPLACEMENT)
     if isinstance(value, (list, tuple)):
-        return ESCAPED_NUL.sub(rf"\1{REPLACEMENT}", json_text(value))
+        text = json_text(value)
+        return ESCAPED_NUL.sub(rf"\1{REPLACEMENT}", text) if "\\u0000" in text else text
     return value
 
 

@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 
 from comfyui_agent.store.errors import DatabaseAway, DatabaseUnusable
 from comfyui_agent.store.postgres.connection import MENDED_BY_RECONNECTING, MENDED_BY_REPEATING, Place
-from comfyui_agent.store.postgres.session import PostgresSession
+from comfyui_agent.store.postgres.session import BEGIN, COMMIT, PostgresSession
 from comfyui_agent.store.writer import WriterConnection
 
 log = logging.getLogger(__name__)
@@ -43,12 +43,16 @@ LOST_COMMITS = (
 RETIRE = b"""
     WITH retired AS (
         INSERT INTO writers (token, commits) VALUES (%s, -1)
-        ON CONFLICT (token) DO UPDATE SET commits = least(writers.commits, -1 - writers.commits), at = excluded.at
-        RETURNING -1 - commits AS commits)
-    INSERT INTO writers (token, commits) SELECT %s, commits FROM retired
-    ON CONFLICT (token) DO UPDATE SET at = excluded.at RETURNING commits"""
+        ON CONFLICT (token) DO UPDATE SET commits = least(writers.commits, -1 - writers.commits)
+        RETURNING -1 - commits AS commits, at),
+    followed AS (
+        INSERT INTO writers (token, commits) SELECT %s, commits FROM retired
+        ON CONFLICT (token) DO UPDATE SET at = excluded.at RETURNING commits)
+    SELECT followed.commits, set_config('e3.lost_commit_at', retired.at::text, false)
+    FROM retired CROSS JOIN followed"""
 """A cut connection may have the statements of a transaction on their way still: what has not been committed under the
-old token by now never will be. A retired token has -1 - commits. Waits for a transaction that is being committed."""
+old token by now never will be. A retired token has -1 - commits. Waits for a transaction that is being committed. When
+the last one began, queries can ask."""
 LAST_COMMIT = b"SELECT greatest(commits, -1 - commits) FROM writers WHERE token = %s"
 
 
@@ -63,6 +67,8 @@ class PostgresWriting(WriterConnection):
         """Confirmed transactions that changed something."""
         self._has_changed = False
         """Whether one did since the last look: then it cannot be seen whether others have changed something, too."""
+        self._lost_at = ""
+        """When the last transaction began whose answer was lost, by the clock of the database."""
         self._tell_at: float | None = None
         self._told_at = 0.0
         self._polled_at = time.monotonic()
@@ -76,7 +82,7 @@ class PostgresWriting(WriterConnection):
     def begin(self, error: Exception | None = None) -> None:
         if self.database.closed or self.database.broken:
             self._reconnect()
-        self.session.begin(b"BEGIN", together=error is None)  # one by one, it is seen which call fails
+        self.session.begin(BEGIN, together=error is None)  # one by one, it is seen which call fails
 
     def commit(self) -> bool:
         """Commit. If the connection breaks meanwhile, the database is asked whether it has committed."""
@@ -85,7 +91,7 @@ class PostgresWriting(WriterConnection):
             counted = (
                 self.session.ask("count_commit", token=self._token, commits=self._commits + 1) if has_written else list
             )
-            self.session.end(b"COMMIT")
+            self.session.end(COMMIT)
             has_changed = bool(counted())
         except psycopg.OperationalError as error:
             if not has_written or not self._is_broken(error):
@@ -162,6 +168,7 @@ class PostgresWriting(WriterConnection):
     def _use(self, database: psycopg.Connection[Any]) -> None:
         database.execute(PLANS)
         database.execute(f"LISTEN {CHANNEL}".encode())
+        database.execute("SELECT set_config('e3.lost_commit_at', %s, false)", [self._lost_at])
         self.database = database
         self.session = PostgresSession(database)
 
@@ -232,8 +239,9 @@ class PostgresWriting(WriterConnection):
                 self._reconnect()
             try:
                 row = self.database.execute(RETIRE, [self._token, fresh]).fetchone()
-                self._token = fresh
-                return row is not None and row[0] > self._commits
+                assert row is not None
+                self._token, self._lost_at = fresh, row[1]
+                return bool(row[0] > self._commits)
             except psycopg.Error as error:
                 if not self._is_patient():
                     raise self._place.translate(error) from None

@@ -135,6 +135,12 @@ id, fence, config_name, job_type, workflow_id, template_hash, inputs, server, pr
     retry_limit, failure_class, file_path, output_node, timeout_seconds, avoids, source, digest, pictures, batch_id,
     run_count, needs
 
+-- name: leased_prompts
+-- What a worker has under these prompt ids.
+SELECT jobs.*, attempts.id AS attempt_id FROM attempts JOIN jobs ON jobs.id = attempts.job_id
+WHERE attempts.prompt_id IN ({texts(:prompt_ids)}) AND attempts.outcome IS NULL AND jobs.status = 'processing'
+    AND jobs.worker_id = :worker;
+
 -- part: opened(taken)
 INSERT INTO attempts (job_id, number, server, prompt_id, worker_id, is_load, started_at)
 SELECT id, run_count, :server, :prompt_id, :worker, CAST(:is_load AS integer), {now} FROM {taken}

@@ -30,6 +30,10 @@ UPDATE files SET job_id = 0 WHERE path = :path AND job_id = :job_id;
 -- name: forget_stray
 DELETE FROM files WHERE path = :path AND job_id = 0;
 
+-- part: strays
+-- Files that the job claimed and did not deliver.
+(SELECT {json_list(path)} FROM files WHERE job_id = jobs.id AND path NOT IN ({texts(:outputs)})) AS strays
+
 -- part: completed
 UPDATE jobs SET
     status = 'done', outputs = :outputs, end_time = {now},
@@ -37,8 +41,7 @@ UPDATE jobs SET
     worker_id = NULL, lease_expires_at = NULL, error_trace = NULL, failure_class = NULL, needs_regeneration = 0,
     hold = NULL, next_attempt_at = NULL, strikes = 0, avoids = NULL
 WHERE id = :id AND fence = :fence AND status = 'processing'
-RETURNING id, prompt_id, server, needs, duration, EXISTS (
-    SELECT 1 FROM files WHERE job_id = jobs.id AND path NOT IN ({texts(:outputs)})) AS has_strays
+RETURNING id, prompt_id, server, needs, duration, {strays}
 
 -- name: requeue_job
 UPDATE jobs SET

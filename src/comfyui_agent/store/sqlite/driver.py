@@ -17,7 +17,7 @@ import apsw
 from comfyui_agent.domain.texts import megabytes
 from comfyui_agent.pools import Pool
 from comfyui_agent.store.errors import DatabaseFull, DatabaseUnusable, StoreClosed, UnfinishedCopy
-from comfyui_agent.store.port import Session
+from comfyui_agent.store.port import Result, Session
 from comfyui_agent.store.records import Compacted
 from comfyui_agent.store.sqlite import migrator
 from comfyui_agent.store.sqlite.connection import connect, in_our_words, log_bytes
@@ -88,7 +88,7 @@ class SqliteDriver:
     def log_bytes(self) -> int:
         return log_bytes(self.path)
 
-    async def write(self, work: Callable[[Session], T], *, can_wait: bool = False, wakes: bool = False) -> T:
+    async def write(self, work: Callable[[Session], Result[T]], *, can_wait: bool = False, wakes: bool = False) -> T:
         result: T = await self._writer.write(work, can_wait=can_wait, wakes=wakes)
         return result
 

@@ -46,7 +46,7 @@ SELECT DISTINCT named.value AS name FROM jobs CROSS JOIN jsonb_each_text(e3_json
 WHERE jobs.pictures IS NOT NULL AND jsonb_typeof(e3_json(jobs.pictures)) = 'object'
 UNION SELECT kept FROM uploads;
 
--- name: insert_jobs
+-- part: inserted
 -- All of a submission in one statement. A name that is taken is left out. A job with an error_trace has failed already.
 -- A job whose batch is not whole yet waits for that. The creator of the batch is the creator of its jobs.
 INSERT INTO jobs (config_name, job_type, workflow_id, priority, status, retry_limit, metadata, template_hash, inputs,
@@ -69,7 +69,24 @@ FROM ROWS FROM (json_to_recordset(CAST(:jobs AS json)) AS (
 LEFT JOIN batches ON batches.id = job.batch_id
 ORDER BY job.ordinality
 ON CONFLICT (config_name) DO NOTHING
-RETURNING id, config_name;
+RETURNING id, config_name
+
+-- name: insert_jobs
+{inserted};
+
+-- name: submit_jobs
+-- The same, told as submitted.
+WITH {kept_workflows},
+inserted AS ({inserted}),
+told AS (INSERT INTO events (at, event, job_id) SELECT {now}, 'job.submitted', id FROM inserted ORDER BY id)
+SELECT id, config_name FROM inserted;
+
+-- name: jobs_of_lost_commit
+-- Jobs of these names that were made by the last transaction whose answer was lost, or later. Its time is rounded, those of
+-- jobs are cut off.
+SELECT id, config_name FROM jobs
+WHERE config_name IN ({texts(:names)})
+    AND created_at >= CAST(current_setting('e3.lost_commit_at') AS timestamptz) - interval '1 millisecond';
 
 -- name: renew_job
 -- The row gets what its file says now, and begins anew. The fence goes up: nobody has a lease on it.
@@ -96,10 +113,23 @@ WITH moved AS (DELETE FROM rejections WHERE path = :path RETURNING reason, at)
 INSERT INTO rejections (path, reason, at) SELECT :kept, reason, at FROM moved
 ON CONFLICT (path) DO UPDATE SET reason = excluded.reason, at = excluded.at;
 
+-- part: matches
+-- The letters are taken apart once, not for every row.
+trigrams @> (SELECT e3_trigrams(:match)) AND job_id < :id AND job_id > :above
+
 -- name: names_matching
+-- What many names contain is found among the newest, by their order; the index would have to sort all that it finds.
+WITH near AS MATERIALIZED (
+    SELECT job_id FROM (
+        SELECT job_id, trigrams FROM job_names WHERE job_id < :id AND job_id > :above
+        ORDER BY job_id DESC LIMIT 32 * CAST(:most AS bigint)) AS newest
+    WHERE {matches} LIMIT :most)
 SELECT {json_list(job_id)} AS ids FROM (
-    SELECT job_id FROM job_names
-    WHERE trigrams @> e3_trigrams(:match) AND job_id < :id ORDER BY job_id DESC LIMIT :most) AS listed;
+    SELECT job_id FROM near WHERE (SELECT count(*) FROM near) >= :most
+    UNION ALL SELECT job_id FROM (
+        SELECT job_id FROM (SELECT job_id FROM job_names WHERE {matches} OFFSET 0) AS indexed
+        ORDER BY job_id DESC LIMIT :most) AS sorted
+    WHERE (SELECT count(*) FROM near) < :most) AS listed;
 
 -- name: names_indexed
 -- The last indexed id and the newest id. The index counts as empty if its last id was never given: someone has reset
@@ -140,18 +170,22 @@ ON CONFLICT (token) DO UPDATE SET
     commits = CASE WHEN writers.commits >= 0 THEN excluded.commits END, at = excluded.at
 RETURNING commits;
 
--- name: keep_workflows
+-- part: kept_workflows
 -- Templates and needs of jobs, each once. To the end of the transaction unused templates are not removed: their jobs are
 -- still on their way.
-WITH kept AS (
+kept AS (
     INSERT INTO templates (hash, graph)
     SELECT hash, graph FROM json_to_recordset(CAST(:templates AS json)) AS each(hash text, graph text)
     CROSS JOIN pg_advisory_xact_lock_shared(hashtextextended('templates', 0))
-    ON CONFLICT (hash) DO NOTHING)
-INSERT INTO needs (key, workflow, model_set, models, classes, pixels)
-SELECT key, workflow, model_set, models, classes, pixels FROM json_to_recordset(CAST(:needs AS json)) AS each(
-    key text, workflow text, model_set text, models text, classes text, pixels bigint)
-ON CONFLICT (key) DO NOTHING;
+    ON CONFLICT (hash) DO NOTHING),
+needed AS (
+    INSERT INTO needs (key, workflow, model_set, models, classes, pixels)
+    SELECT key, workflow, model_set, models, classes, pixels FROM json_to_recordset(CAST(:needs AS json)) AS each(
+        key text, workflow text, model_set text, models text, classes text, pixels bigint)
+    ON CONFLICT (key) DO NOTHING)
+
+-- name: keep_workflows
+WITH {kept_workflows} SELECT 1 AS kept;
 
 -- name: take_job
 WITH taken AS ({taken} RETURNING {leased}, created_at),
@@ -160,6 +194,7 @@ told AS ({started(taken)})
 SELECT taken.*, attempt_id FROM taken CROSS JOIN opened;
 
 -- name: complete_job
+-- It fails if the lease is lost.
 WITH completed AS ({completed}),
 told AS (
     INSERT INTO events (at, event, job_id, prompt_id, server, duration_sec)
@@ -168,8 +203,11 @@ ended AS (
     UPDATE attempts SET outcome = :outcome, ended_at = {now}, sent = coalesce(:sent, sent) FROM completed
     WHERE attempts.id = :attempt_id AND outcome IS NULL
     RETURNING completed.needs, attempts.server, is_load),
+disclaimed AS (
+    UPDATE files SET job_id = 0 FROM completed
+    WHERE files.job_id = completed.id AND strays <> '[]' AND path IN ({texts(strays)})),
 timed AS ({timed})
-SELECT id, has_strays FROM completed;
+SELECT strays FROM completed UNION ALL SELECT e3_nothing() WHERE NOT EXISTS (SELECT 1 FROM completed);
 
 -- name: begin_lease
 -- Jobs whose backoff is over may run. A wait that is longer than any backoff was written before the clock stepped back.

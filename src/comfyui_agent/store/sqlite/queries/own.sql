@@ -37,7 +37,7 @@ FROM jobs, json_each(CASE WHEN json_valid(jobs.pictures) THEN jobs.pictures ELSE
 WHERE jobs.pictures IS NOT NULL
 UNION SELECT kept FROM uploads;
 
--- name: insert_jobs
+-- part: inserted
 -- All of a submission in one statement. A name that is taken is left out. A job with an error_trace has failed already.
 -- A job whose batch is not whole yet waits for that. The creator of the batch is the creator of its jobs.
 INSERT INTO jobs (config_name, job_type, workflow_id, priority, status, retry_limit, metadata, template_hash, inputs,
@@ -59,7 +59,17 @@ SELECT value ->> 'config_name', value ->> 'job_type', value ->> 'workflow_id', v
         WHEN value ->> 'reserved' THEN 'burst' END
 FROM json_each(:jobs) WHERE true ORDER BY key
 ON CONFLICT (config_name) DO NOTHING
-RETURNING id, config_name;
+RETURNING id, config_name
+
+-- name: insert_jobs
+{inserted};
+
+-- name: submit_jobs
+-- The same, told as submitted. The new jobs are those with the highest ids.
+{keep_workflows}
+{inserted};
+INSERT INTO events (at, event, job_id)
+SELECT {now}, 'job.submitted', id FROM (SELECT id FROM jobs WHERE id > 0 ORDER BY id DESC LIMIT changes()) ORDER BY id;
 
 -- name: renew_job
 -- The row gets what its file says now, and begins anew. The fence goes up: nobody has a lease on it.
@@ -85,7 +95,8 @@ UPDATE OR REPLACE rejections SET path = :kept WHERE path = :path;
 -- name: names_matching
 SELECT json_group_array(id) AS ids FROM (
     SELECT rowid AS id FROM job_names
-    WHERE job_names MATCH '"' || replace(:match, '"', '""') || '"' AND rowid < :id ORDER BY rowid DESC LIMIT :most);
+    WHERE job_names MATCH '"' || replace(:match, '"', '""') || '"' AND rowid < :id AND rowid > :above
+    ORDER BY rowid DESC LIMIT :most);
 
 -- name: names_indexed
 -- The last indexed id and the newest id. The index counts as empty if its last id was never given: someone has reset
@@ -143,6 +154,7 @@ FROM jobs WHERE id = :id;
 {note_ending}
 {completed};
 {end_attempt}
+UPDATE files SET job_id = 0 WHERE job_id = :id AND path NOT IN ({texts(:outputs)});
 WITH ended AS (
     SELECT jobs.needs, attempts.server, is_load FROM attempts JOIN jobs ON jobs.id = attempts.job_id
     WHERE attempts.id = :attempt_id)

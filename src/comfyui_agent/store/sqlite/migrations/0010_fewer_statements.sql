@@ -1,0 +1,1 @@
+-- Nothing here: the same number in PostgreSQL makes its triggers quicker.
