@@ -19,6 +19,7 @@ from comfyui_agent.comfy.content import FileKind
 from comfyui_agent.comfy.definitions import NodeFacts
 from comfyui_agent.comfy.downloads import StagedFile
 from comfyui_agent.comfy.errors import ServerLost, Unreachable
+from comfyui_agent.comfy.frames import Event
 from comfyui_agent.comfy.outcomes import Failed, Outcome, Succeeded
 from comfyui_agent.comfy.results import ResultFile, Results
 from comfyui_agent.comfy.tasks import end_tasks
@@ -31,7 +32,7 @@ from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.fleet.server import Connection
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.port import Session
+from comfyui_agent.store.port import Result, Session, result_of
 from comfyui_agent.store.sqlite import migrator
 from comfyui_agent.store.sqlite.session import SqliteSession, add_brief_views
 from comfyui_agent.store.store import Store
@@ -115,11 +116,11 @@ class MemoryDriver:
         self.version = 0
         self.error: Exception | None = None
 
-    async def write(self, work: Callable[[Session], T], *, can_wait: bool = False, wakes: bool = False) -> T:  # noqa: ARG002
+    async def write(self, work: Callable[[Session], Result[T]], *, can_wait: bool = False, wakes: bool = False) -> T:  # noqa: ARG002
         if self.error is not None:
             raise self.error
         with self.database:
-            result = work(self._session)
+            result = result_of(work(self._session))
         self.version += 1
         return result
 
@@ -189,6 +190,7 @@ class FakeComfy:
         self.outcomes: dict[str, Outcome] = {}
         self.interrupted: list[str] = []
         self.frees = 0
+        self.downloads: list[str] = []
         self._watches: dict[str, Watch] = {}
 
     # What the engine asks.
@@ -260,6 +262,7 @@ class FakeComfy:
 
     async def download(self, result: ResultFile, folder: Path, *, owner: str = "") -> StagedFile:
         self._ask()
+        self.downloads.append(result.filename)
         path = folder / f".{owner}.{result.filename}"
         path.write_bytes(PICTURE)
         return StagedFile(result, path, FileKind("png", "image"), len(PICTURE))
@@ -278,6 +281,13 @@ class FakeComfy:
             if prompt_id in self._watches:
                 self._watches[prompt_id].see_waiting(ahead)
         return self.running
+
+    def tell_success(self) -> None:
+        """What the websocket says before the history has it: there is a picture."""
+        picture = {"filename": f"{self.running}.png", "subfolder": "", "type": "output"}
+        watch = self._watches[self.running]
+        watch.hear(Event("executed", self.running, {"node": "9", "output": {"images": [picture]}}))
+        watch.hear(Event("execution_success", self.running, {}))
 
     def finish(self) -> None:
         """The running prompt ends with a picture."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -71,6 +71,7 @@ class Watch:
         self._changed = asyncio.Event()
         self.heard = Heard(clock)
         self.judged = Judged()
+        self._on_success: Callable[[], None] = lambda: None
 
     @property
     def is_over(self) -> bool:
@@ -118,6 +119,12 @@ class Watch:
         if (self.progress.stage, self.progress.ahead) != (Stage.WAITING, ahead):
             self.update(stage=Stage.WAITING, ahead=ahead)
 
+    def when_succeeded(self, call: Callable[[], None]) -> None:
+        """Have a function called when the websocket says so, which is before the history does; now if it has."""
+        self._on_success = call
+        if self.heard.success:
+            call()
+
     def hear(self, event: Event) -> bool:
         """Take a frame about this prompt in; True if it says that the prompt has ended."""
         data = event.data
@@ -136,6 +143,7 @@ class Watch:
         elif event.kind == "execution_success":
             self.heard.success = True
             self.heard.take_moment("success")
+            self._on_success()
         elif event.kind == "execution_error":
             self.heard.take_error(data)
         return False

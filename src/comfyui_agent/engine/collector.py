@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from comfyui_agent.comfy.outcomes import Succeeded
 from comfyui_agent.comfy.results import ResultFile, Results
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.engine.early_downloads import EarlyDownloads
 from comfyui_agent.engine.intake.put_away_files import FinishedFiles
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.recorder import Recorder
@@ -56,6 +58,7 @@ class Haul:
 
     stem: Path
     files: Files
+    early: EarlyDownloads
     staged: list[StagedFile] = field(default_factory=list)
     claimed: set[str] = field(default_factory=set)
     new: set[str] = field(default_factory=set)
@@ -92,8 +95,21 @@ class Collector:
     def __post_init__(self) -> None:
         self._finished = FinishedFiles(self.store, self.workspace)
 
+    def begin_early(self, leased: Leased, server: FleetServer, heard: Results, early: EarlyDownloads) -> None:
+        """Begin to fetch what a prompt that has succeeded is heard to have made."""
+        with contextlib.suppress(ValueError, OSError):  # said when it is collected
+            stem = stem_of(leased, self.workspace)
+            folder = open_files(self.workspace.results, self.workspace.shown(stem)).staging(stem.parent)
+            self._make(folder)
+            early.begin(_wanted(leased, heard), lambda file: server.client.download(file, folder, owner=self.worker))
+
     async def collect(
-        self, leased: Leased, server: FleetServer, outcome: Succeeded, *, check_server: Callable[[], None]
+        self,
+        leased: Leased,
+        server: FleetServer,
+        outcome: Succeeded,
+        early: EarlyDownloads,
+        check_server: Callable[[], None],
     ) -> None:
         """Collect the result and record it. OutputProblem, FileTaken, LeaseLost, Unkeepable or LostMeanwhile.
 
@@ -103,17 +119,15 @@ class Collector:
             stem = stem_of(leased, self.workspace)
         except ValueError as error:
             raise Unkeepable(str(error)) from None
-        results = outcome.results
-        if leased.output_node is not None:
-            results = Results(tuple(file for file in results.files if file.node_id == leased.output_node))
-        if len(results.kept) > MOST_FILES:
-            message = f"{len(results.kept)} results, and at most {MOST_FILES} are kept: name one node as output_node"
+        results = _wanted(leased, outcome.results)
+        if len(results) > MOST_FILES:
+            message = f"{len(results)} results, and at most {MOST_FILES} are kept: name one node as output_node"
             raise Unkeepable(message)
-        outputs = None if results.kept else list[str]()
-        haul = Haul(stem, open_files(self.workspace.results, self.workspace.shown(stem)))
+        outputs = None if results else list[str]()
+        haul = Haul(stem, open_files(self.workspace.results, self.workspace.shown(stem)), early)
         try:
             while outputs is None:
-                outputs = await self._try_to_keep(leased, server, results.kept, haul, check_server)
+                outputs = await self._try_to_keep(leased, server, results, haul, check_server)
         finally:
             haul.discard()
             self._no_room.get(stem.parent, set()).discard(leased.lease.job_id)
@@ -135,10 +149,8 @@ class Collector:
         try:
             if len(haul.staged) < len(results):
                 haul.discard()
-                if folder not in self._folders:
-                    folder.mkdir(parents=True, exist_ok=True)
-                    self._folders.add(folder)
-                async for file in self._fetch(server, results, folder, check_server):
+                self._make(folder)
+                async for file in self._fetch(server, results, folder, haul.early, check_server):
                     haul.staged.append(file)
             return await self._publish(leased, haul)
         except OSError as error:
@@ -157,6 +169,11 @@ class Collector:
         await self.clock.sleep(PAUSE)
         return None
 
+    def _make(self, folder: Path) -> None:
+        if folder not in self._folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._folders.add(folder)
+
     async def _report_no_room(self, leased: Leased, folder: Path, error: OSError) -> None:
         """Alert once for all jobs that wait for the same folder, and again when it happens again."""
         waiting = self._no_room.setdefault(folder, set())
@@ -169,12 +186,20 @@ class Collector:
             await self.recorder.note(Event(EventName.ALERT_DISK, job_id=leased.lease.job_id, message=message))
 
     async def _fetch(
-        self, server: FleetServer, results: Sequence[ResultFile], folder: Path, check_server: Callable[[], None]
+        self,
+        server: FleetServer,
+        results: Sequence[ResultFile],
+        folder: Path,
+        early: EarlyDownloads,
+        check_server: Callable[[], None],
     ) -> AsyncIterator[StagedFile]:
         """All files, one after another; through a server that goes away for a while."""
         was_away = False
         patience = self.workspace.settings.comfyui.failover_seconds
         for result in results:
+            if (file := await early.take(result)) is not None:
+                yield file
+                continue
             failing_since: float | None = None
             while True:
                 try:
@@ -298,6 +323,13 @@ class Collector:
             log.warning("%s could not be removed yet: %s", path, error)
             return False
         return True
+
+
+def _wanted(leased: Leased, results: Results) -> tuple[ResultFile, ...]:
+    """The files that are the result of a job."""
+    if leased.output_node is not None:
+        results = Results(tuple(file for file in results.files if file.node_id == leased.output_node))
+    return results.kept
 
 
 async def expect_result(store: OperationRunner, leased: Leased, shown: str) -> None:

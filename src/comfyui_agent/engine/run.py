@@ -14,12 +14,14 @@ from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.cancellation import Cancellation
 from comfyui_agent.comfy.errors import ComfyError, PromptRejected
 from comfyui_agent.comfy.outcomes import Failed, Outcome, Succeeded
+from comfyui_agent.comfy.results import Results
 from comfyui_agent.comfy.watch import Progress, Watch
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.engine.collector import Collector, LostMeanwhile, ServerAway, Unkeepable
+from comfyui_agent.engine.early_downloads import EarlyDownloads
 from comfyui_agent.engine.patience import (
     EndRun,
     PatienceLimits,
@@ -88,6 +90,7 @@ class Run:
         self._watch: Watch | None = None
         self._noted_seconds = leased.running_seconds or 0.0
         self._is_left = False
+        self._early = EarlyDownloads()
         self.is_collecting = False
 
     @property
@@ -110,6 +113,7 @@ class Run:
             self.server.ended(self.leased.prompt_id)
             self.server.fetching.discard(self.leased.prompt_id)
             self._parts.sender.feed.end(self.server.name, self.leased.prompt_id)
+            self._early.discard()
 
     async def _live(self) -> None:
         try:
@@ -146,6 +150,7 @@ class Run:
 
     async def _wait(self, watch: Watch) -> Outcome:
         """The end of the prompt, or of our patience with it. ServerAway if the server is given up."""
+        watch.when_succeeded(lambda: self._fetch_early(watch))
         while True:
             with contextlib.suppress(TimeoutError):
                 return await watch.outcome(TICK)
@@ -165,6 +170,11 @@ class Run:
                     return await self._end_early(watch, decision)
                 case _:
                     assert_never(decision)
+
+    def _fetch_early(self, watch: Watch) -> None:
+        with contextlib.suppress(ComfyError):  # said when its history is read
+            heard = Results.read(watch.heard.outputs)
+            self._parts.collector.begin_early(self.leased, self.server, heard, self._early)
 
     def _decide(self, watch: Watch, server: WatchedServer) -> WaitDecision:
         progress = watch.progress
@@ -253,14 +263,15 @@ class Run:
 
     async def _collect(self, outcome: Succeeded) -> Outcome | None:
         """Bring the result home and record it; the failure if there is none after all."""
-        server, prompt_id = self.server, outcome.prompt_id
+        server, prompt_id, was_full = self.server, outcome.prompt_id, self.server.room <= 0
         server.ended(prompt_id)
         server.fetching.add(prompt_id)
         server.rendered(outcome.seconds)
         self.is_collecting = True
-        self._parts.wake()
+        if was_full:  # else it was offered what waits, and has taken what it may
+            self._parts.wake()
         try:
-            await self._parts.collector.collect(self.leased, server, outcome, check_server=self._check_server)
+            await self._parts.collector.collect(self.leased, server, outcome, self._early, self._check_server)
         except LostMeanwhile:
             return self._failed(FailureClass.SERVER_LOST, "the server went away before its result was fetched")
         except ComfyError as error:  # the server answers, and what it hands out is no result

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from comfyui_agent.domain.batches import BatchKind, NewBatch
+from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import NewJob, Template
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.files.folder import Folder
@@ -18,7 +19,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.store.records import Window
 from support.engine import FIRST, GRAPH, PICTURE, Room, run_here
-from support.stores import intercept
+from support.stores import intercept, register
 
 
 async def test_a_job_is_rendered_once_and_its_result_is_there_when_it_is_done(room: Room) -> None:
@@ -285,3 +286,64 @@ async def test_a_slow_download_is_left_to_the_next_agent_when_the_first_is_stopp
     await room.start()
     await room.clock.advance(3)
     assert ((await room.job()).status, len(room.comfy.posts)) == ("done", 1)
+
+
+# A result is fetched as soon as its server says that there is one.
+
+
+async def test_what_was_fetched_before_the_history_had_it_is_not_fetched_again(room: Room) -> None:
+    await room.submit("a")
+    await room.start()
+    prompt_id = room.comfy.begin()
+    room.comfy.tell_success()
+    await room.clock.settle()
+    assert room.comfy.downloads == [f"{prompt_id}.png"]
+    assert (await room.job()).status == JobStatus.PROCESSING, "the history has the last word"
+    room.comfy.finish()
+    await room.clock.advance(1)
+    assert ((await room.job()).status, room.comfy.downloads) == (JobStatus.DONE, [f"{prompt_id}.png"])
+
+
+async def test_what_was_fetched_of_a_prompt_that_failed_after_all_is_thrown_away(room: Room) -> None:
+    await room.submit("a", retry_limit=0)
+    await room.start()
+    room.comfy.begin()
+    room.comfy.tell_success()
+    await room.clock.settle()
+    assert len(pictures(room)) == 1
+    room.comfy.fail(FailureClass.EXECUTION)
+    await room.clock.advance(1)
+    assert ((await room.job()).status, pictures(room)) == (JobStatus.FAILED, [])
+
+
+async def test_what_could_not_be_fetched_early_is_fetched_when_the_history_has_it(room: Room) -> None:
+    await room.submit("a")
+    await room.start()
+    room.comfy.begin()
+    room.comfy.is_up = False
+    room.comfy.tell_success()
+    await room.clock.settle()
+    room.comfy.is_up = True
+    assert pictures(room) == []
+    room.comfy.finish()
+    await room.clock.advance(1)
+    assert ((await room.job()).status, len(pictures(room))) == (JobStatus.DONE, 1)
+
+
+async def test_a_prompt_whose_job_was_dropped_is_not_fetched(room: Room) -> None:
+    await room.submit("a")
+    await room.start()
+    room.comfy.begin()
+    await register(room.store, "another", host="elsewhere")
+    room.driver.database.execute(
+        "UPDATE jobs SET fence = fence + 1, worker_id = 'another'; UPDATE attempts SET worker_id = 'another'"
+    )
+    await room.clock.advance(15)  # the lease is renewed, and is not there any more
+    room.comfy.tell_success()
+    await room.clock.settle()
+    assert (room.comfy.downloads, pictures(room)) == ([], [])
+
+
+def pictures(room: Room) -> list[str]:
+    """The names of all pictures in the workspace, also of those that are on their way."""
+    return [path.name for path in room.workspace.root.rglob("*.png")]
