@@ -290,10 +290,10 @@ def test_a_large_metadata_is_kept_as_it_is_and_a_huge_one_is_refused(yard: Yard)
 
 
 EVIL_PROMPTS = [
-    "$(touch e3_was_here); `touch e3_was_here` | rm -rf . && :(){ :|:& };:",
+    "$(touch e3_was_here); `touch e3_was_here` | rm -rf . && :(){ :& };:",
     "'); DROP TABLE jobs; --\"",
-    "<script>alert(1)</script>{{7*7}}${HOME}%s%n\\\\..\\..",
-    "__import__('os').system('touch e3_was_here')",
+    "<script>alert(1)</script>{{7*7}}$HOME%s%n\\\\..\\..",
+    "_import_('os').system('touch e3_was_here')",
     "日本 🙂 \u202e right to left \u0301\u0301",
 ]
 
@@ -308,6 +308,24 @@ def test_a_script_in_a_prompt_is_a_text(yard: Yard, server: ServerProcess, numbe
     assert graph["2"]["inputs"]["text"] == prompt
     assert not list(yard.workspace.root.rglob("*was_here*"))
     assert not Path("e3_was_here").exists()
+    yard.still_works()
+
+
+def test_what_a_prompt_leaves_open_is_drawn_and_never_run(yard: Yard, server: ServerProcess) -> None:
+    """A fork bomb has two choices, the environment is no input, and what a program would import is no wildcard."""
+    prompts = {"bomb": ":(){ :|:& };:", "home": "${HOME}", "imported": "__import__('os').system('touch e3_was_here')"}
+    for name, prompt in prompts.items():
+        inputs = json.dumps({"prompt": prompt, "seed": 7})
+        yard.workspace.drop(f"{name}.yaml", f"job_type: T2I\nworkflow_id: wf_realistic_portrait\ninputs: {inputs}\n")
+    job = yard.workspace.wait_end("bomb.yaml")
+    graph = Stranger(server.url).get(f"/history/{job.prompt_id}")[job.prompt_id]["prompt"][2]
+    assert graph["2"]["inputs"]["text"] in (":() :;:", ":(){ :|:& };:".replace("{ :|:& }", ":& "))
+    refused = [
+        yard.workspace.wait_end(f"{name}.yaml", JobStatus.FAILED).error_trace or "" for name in ("home", "imported")
+    ]
+    assert "${HOME} names no other input" in refused[0]
+    assert "__import__ is no wildcard" in refused[1]
+    assert not list(yard.workspace.root.rglob("*was_here*"))
     yard.still_works()
 
 

@@ -18,6 +18,7 @@ from support.bursts import (
     BurstFolder,
     Ended,
     check_all_done,
+    graph_of,
     slow_text_picture,
     text_of,
     text_picture,
@@ -463,3 +464,38 @@ def test_the_batch_completes_once(folder: BurstFolder) -> None:
     assert folder.call("--size", "1").code == 0
     assert folder.rows("SELECT count(*) AS told FROM events WHERE event = 'batch.completed'") == [{"told": 1}]
     assert folder.rows("SELECT generation FROM batches") == [{"generation": 1}]
+
+
+# What is drawn.
+
+
+def seeds_in(folder: Path) -> list[int]:
+    """The seeds of all pictures, as their server wrote them into the files."""
+    return [graph_of(path)["7"]["inputs"]["seed"] for path in folder.rglob("*.png")]
+
+
+def test_every_picture_has_a_seed_of_its_own_or_a_given_one(folder: BurstFolder) -> None:
+    folder.use(slow_text_picture(0))
+    folder.write_many(3)
+    assert folder.call("--seed", "random").code == 0
+    assert len(set(seeds_in(folder.output))) == 3
+    assert folder.call("--seed", "7", "--state", "again.json", "--output-dir", "again").code == 0
+    assert seeds_in(folder.root / "again") == [7, 7, 7]
+
+
+def test_what_a_prompt_leaves_open_is_drawn(folder: BurstFolder) -> None:
+    (folder.root / "wildcards").mkdir()
+    (folder.root / "wildcards" / "animals.txt").write_text("owl", encoding="utf-8")
+    folder.write("a.txt", "an {old|old} __animals__")
+    folder.write("b.txt", "a __dragon__")
+    ended = folder.call()
+    assert ended.code == 1
+    assert text_of(folder.output / "a.png") == "an old owl"
+    assert "__dragon__ is no wildcard" in "\n".join(ended.lines)
+
+
+@pytest.mark.parametrize(("seed", "said"), [("often", "neither random nor a whole number"), ("7", "has no seed")])
+def test_a_seed_that_cannot_be_is_refused(folder: BurstFolder, seed: str, said: str) -> None:
+    folder.write("a.txt")
+    ended = folder.call("--seed", seed)
+    assert (ended.code, said in only_line(ended)) == (2, True)

@@ -55,12 +55,18 @@ def slow_text_picture(seconds: float) -> dict[str, Any]:
     }
 
 
-def text_of(picture: Path, node: str = NODE) -> str:
-    """The prompt that a picture was made from, read from the whole picture."""
+def graph_of(picture: Path) -> dict[str, Any]:
+    """The graph that a picture was made from, read from the whole picture."""
     with Image.open(picture) as opened:
         opened.load()
-        text: str = json.loads(opened.info["prompt"])[node]["inputs"]["text"]
-        return text
+        graph: dict[str, Any] = json.loads(opened.info["prompt"])
+        return graph
+
+
+def text_of(picture: Path, node: str = NODE) -> str:
+    """The prompt that a picture was made from."""
+    text: str = graph_of(picture)[node]["inputs"]["text"]
+    return text
 
 
 @dataclass(frozen=True)

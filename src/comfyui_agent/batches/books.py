@@ -15,7 +15,7 @@ from comfyui_agent.config.settings import Priority, Settings
 from comfyui_agent.config.validation import Complaint, Complaints, Document, Section, check, dotted
 from comfyui_agent.config.workflows import NoWorkflow, Workflow
 from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id
-from comfyui_agent.domain.binding import Unbindable, bind
+from comfyui_agent.domain.binding import Unbindable
 from comfyui_agent.domain.jobs import NewJob, too_large
 from comfyui_agent.domain.kinds import folder_of, job_type_of
 from comfyui_agent.domain.texts import bytes_of
@@ -154,7 +154,7 @@ def name_of(workflow: Workflow) -> str:
 
 def _page(book_id: str, index: int, said: BookFile, workflow: Workflow, settings: Settings, keep: Keep) -> NewJob:
     own = said.pages[index].inputs
-    values = bind(workflow.places, workflow.recipe, {**said.inputs, **own})
+    values, drawn = workflow.bound({**said.inputs, **own})
     job_type = job_type_of(workflow.graph)
     name = f"page_{index + 1:03d}"
     return NewJob(
@@ -166,7 +166,7 @@ def _page(book_id: str, index: int, said: BookFile, workflow: Workflow, settings
         priority=settings.default_priority if said.priority is None else said.priority,
         retry_limit=settings.books.retry_limit,
         file_path=f"{settings.paths.jobs_finished.rstrip('/')}/{folder_of(job_type)}/{book_id}/{name}.png",
-        metadata={"page": index + 1, "workflow": name_of(workflow), "overrides": dict(own)},
+        metadata={"page": index + 1, "workflow": name_of(workflow), "overrides": dict(own), **drawn.as_json()},
         batch_id=book_id,
         batch_index=index,
         pictures=keep(workflow, values),

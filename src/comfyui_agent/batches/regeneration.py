@@ -10,9 +10,9 @@ from comfyui_agent.batches.members import settings_of
 from comfyui_agent.batches.sweep_request import Keep
 from comfyui_agent.config.workflows import NoWorkflow, Workflow
 from comfyui_agent.domain.batches import Batch
-from comfyui_agent.domain.binding import Recipe, Unbindable, bind
+from comfyui_agent.domain.binding import Recipe, Unbindable
 from comfyui_agent.domain.jobs import Job, JobId, NewJob, too_large
-from comfyui_agent.domain.prompts import NoSuchPlace
+from comfyui_agent.domain.prompts import SEED_INPUTS, NoSuchPlace
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.domain.values import draw_seeds
@@ -20,8 +20,6 @@ from comfyui_agent.pools import PLANNING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.rows import parsed_object
 from comfyui_agent.store.store import Store
-
-SEEDS = ("seed", "noise_seed")
 
 
 class BadPage(Exception):
@@ -129,7 +127,8 @@ def page_again(
             if not changes:
                 raise BadPage(f"{job.config_name}: its workflow has no seed to change: give new inputs with --set")
         inputs = _changed(workflow, settings_of(job, book), changes)
-        values = bind(workflow.places, _lenient(workflow, inputs), inputs)
+        before = kept["drawn"].get("seed") if isinstance(kept.get("drawn"), dict) else None
+        values, drawn = workflow.bound(inputs, seed=before if seed is None else seed, recipe=_lenient(workflow, inputs))
         typed = {name: values[next(iter(_places(workflow, name)))] for name in changes if _places(workflow, name)}
         overrides = _changed(workflow, kept.get("overrides"), {**changes, **typed})
         pictures = keep(workflow, values)
@@ -137,7 +136,7 @@ def page_again(
         raise BadPage(f"{job.config_name}: workflow {error}") from None
     except Unbindable as error:
         raise BadPage(f"{job.config_name}: {error}") from None
-    metadata = {**kept, "inputs": inputs, "overrides": overrides}
+    metadata = {**kept, "inputs": inputs, "overrides": overrides, **drawn.as_json()}
     if problem := too_large(values, metadata, limit_kb):
         raise BadPage(f"{job.config_name}: {problem}")
     return NewJob(
@@ -157,7 +156,7 @@ def _new_seeds(workflow: Workflow, seed: int, changes: Mapping[str, Any]) -> dic
     return {
         place.place: seed
         for place in workflow.places.all.values()
-        if place.name in SEEDS and not place.is_link and place.place not in given
+        if place.name in SEED_INPUTS and not place.is_link and place.place not in given
     }
 
 

@@ -10,8 +10,9 @@ from comfyui_agent.batches.axes import BadSweep, CountedAxis
 from comfyui_agent.batches.members import Shared
 from comfyui_agent.batches.sweep_request import Definitions, Keep, SweepRequest
 from comfyui_agent.config.workflows import Workflow
-from comfyui_agent.domain.binding import TOKEN, Places, Recipe, Unbindable, bind
+from comfyui_agent.domain.binding import TOKEN, Places, Recipe, Unbindable
 from comfyui_agent.domain.combinations import Axis, Combinations, Mode
+from comfyui_agent.domain.drawing import Drawn, is_open
 from comfyui_agent.domain.needs import AUTO
 from comfyui_agent.domain.texts import bytes_of
 from comfyui_agent.domain.value_types import BadValue, first_fit, text_of, type_of
@@ -37,13 +38,23 @@ class SweepBinding:
     recipe: Recipe
     inputs: Mapping[str, Any]
     columns: Sequence[Column]
+    seed: int
+    """What the combinations leave open is drawn by it, for each anew."""
 
     def bound(self, chosen: Sequence[int]) -> dict[str, Any]:
         """Values by place for a combination, given by the index of the value of each axis."""
+        return self._drawn(chosen)[0]
+
+    def _drawn(self, chosen: Sequence[int]) -> tuple[dict[str, Any], Drawn]:
         given = dict(self.inputs)
         for index, column in zip(chosen, self.columns, strict=True):
             given |= {name: values[index] for name, values in column.values.items()}
-        return bind(self.workflow.places, self.recipe, given)
+        seed = f"{self.seed}/{'/'.join(map(str, chosen))}"
+        return self.workflow.bound(given, seed=seed, recipe=self.recipe)
+
+    def drawn(self) -> list[str]:
+        """The inputs of which something is drawn."""
+        return list(self._drawn([0] * len(self.columns))[1].written)
 
     def places_of(self, name: str) -> list[str]:
         return self.workflow.places.reached(name, self.recipe)
@@ -51,7 +62,7 @@ class SweepBinding:
     def unvarying(self) -> dict[str, Any]:
         """The values by place that are the same in every combination."""
         names = [name for column in self.columns if len(column.axis.values) > 1 for name in column.values]
-        varying = {where for name in names for where in self.places_of(name)}
+        varying = {where for name in (*names, *self.drawn()) for where in self.places_of(name)}
         bound = self.bound([0] * len(self.columns))
         return {where: value for where, value in bound.items() if where not in varying}
 
@@ -142,7 +153,7 @@ class ValueReader:
         return first_fit(token, [type_of(known.value, each, known.name) for each in definitions], place)
 
     def check(self, binding: SweepBinding) -> None:
-        """Check the first combination, and every value that becomes a part of a text."""
+        """Check the first combination, and every value that becomes a part of a text or is drawn."""
         first = [0] * len(binding.columns)
         self._check_one(binding, first, self._places.all)
         for number, column in enumerate(binding.columns):
@@ -152,9 +163,10 @@ class ValueReader:
                 for place in self._places.placeholders.get(name, ())
                 if not TOKEN.fullmatch(str(self._places.all[place].value))
             }
-            for index in range(len(column.axis.values)) if in_texts else ():
+            for index in range(len(column.axis.values)):
                 self.check_cancelled()
-                self._check_one(binding, [*first[:number], index, *first[number + 1 :]], in_texts)
+                if in_texts or any(is_open(values[index]) for values in column.values.values()):
+                    self._check_one(binding, [*first[:number], index, *first[number + 1 :]], in_texts)
 
     def _check_one(self, binding: SweepBinding, chosen: Sequence[int], places: Collection[str]) -> None:
         try:

@@ -13,6 +13,7 @@ from comfyui_agent.batches.sweep_values import LargestMember, SweepBinding, Valu
 from comfyui_agent.domain.batches import BatchKind, NewBatch, member_name, mint_batch_id
 from comfyui_agent.domain.binding import Recipe
 from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations
+from comfyui_agent.domain.drawing import new_seed
 from comfyui_agent.domain.jobs import NewJob, too_large
 from comfyui_agent.domain.kinds import folder_of, job_type_of
 from comfyui_agent.domain.needs import Needs, needs_of_template
@@ -91,7 +92,7 @@ def define(
         raise BadSweep(str(error) if columns else "; ".join([str(error), *warnings])) from None
     _check_grid(request.grid, combinations)
     workflow = request.workflow
-    binding = SweepBinding(workflow, _lenient(request, combinations.axes), request.inputs, columns)
+    binding = SweepBinding(workflow, _lenient(request, combinations.axes), request.inputs, columns, new_seed())
     reader.check(binding)
     largest = LargestMember(binding, combinations)
     if problem := too_large(largest.bound, largest.metadata, limit_kb):
@@ -117,6 +118,8 @@ def define(
         "folder": folder,
         "grid": request.grid.chosen(),
     }
+    if names := binding.drawn():
+        metadata["drawn"] = {"seed": binding.seed, "inputs": names}
     batch = NewBatch(batch_id, name, BatchKind.SWEEP, metadata, wants_grid=wants_grid)
     stored = len(combinations) * largest.average_bytes(shared)
     return Sweep(batch, combinations, request, tuple(warnings), stored, binding, shared, job_type, keep)

@@ -8,6 +8,8 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,11 +23,12 @@ from comfyui_agent.cli.workflow import workflows_of
 from comfyui_agent.cli.workspace import check_addresses, opened, with_settings
 from comfyui_agent.clock import now
 from comfyui_agent.config.validation import shown_path
-from comfyui_agent.config.workflows import NoWorkflow
+from comfyui_agent.config.workflows import NoWorkflow, Workflow
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.drawing import RANDOM_WORD
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.processes import module_command
-from comfyui_agent.domain.prompts import NoSuchPlace
+from comfyui_agent.domain.prompts import SEED_INPUTS, NoSuchPlace
 from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.engine.burst import Burst, BurstIsBusy, BurstIsPaused, BurstPlan
 from comfyui_agent.engine.state_mirror import Summary
@@ -49,6 +52,9 @@ async def burst(
     poll: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds between looks at the server.")] = 5.0,
     state: Annotated[Path, typer.Option(metavar="FILE", help="The state file.")] = Path("re_render_state.json"),
     output_dir: Annotated[Path, typer.Option(metavar="DIR", help="Where the results go.")] = Path("output"),
+    seed: Annotated[
+        str, typer.Option(metavar="random|N", help="A new seed for each picture, or this one for all.")
+    ] = "",
     max_seconds: Annotated[
         float | None, typer.Option(min=0.1, help="End the burst after so many seconds, cleanly.")
     ] = None,
@@ -73,6 +79,11 @@ async def burst(
         fail(f"--workflow {workflow}: {error}")
     except NoSuchPlace as error:
         fail(f"--node {node}: {error}")
+    if seed and seed.lower() != RANDOM_WORD and not (seed.isascii() and seed.isdigit() and int(seed) < 2**64):
+        fail(f"--seed {seed} is neither random nor a whole number", code=2)
+    seeds = [each.place for each in found.places.all.values() if each.name in SEED_INPUTS and not each.is_link]
+    if seed and not seeds:
+        fail(f"--seed: {workflow} has no seed", code=2)
     for folder in (state.parent, output_dir):
         if folder.exists() and not folder.is_dir():
             fail(f"{folder} is a file: name a folder")
@@ -88,8 +99,21 @@ async def burst(
         size=size,
         poll_seconds=poll,
         max_seconds=max_seconds,
+        values=_drawn(found, place, dict.fromkeys(seeds, seed.lower()) if seed else {}),
     )
     return await (_until_done(call.as_json) if until_done else _burst(workspace, plan, call.as_json))
+
+
+def _drawn(workflow: Workflow, place: str, seeds: Mapping[str, str]) -> Callable[[str], dict[str, Any]]:
+    """The values by place for a text: seeds, and what the text leaves open, are drawn."""
+    bare = replace(workflow.recipe, required_inputs=(), defaults={}, inputs={})
+
+    def values(text: str) -> dict[str, Any]:
+        given = {place: text, **{each: seed if seed == RANDOM_WORD else int(seed) for each, seed in seeds.items()}}
+        bound = workflow.bound(given, recipe=bare)[0]
+        return {each: bound[each] for each in given}
+
+    return values
 
 
 async def _burst(workspace: Workspace, plan: BurstPlan, as_json: bool) -> int:

@@ -12,6 +12,7 @@ from comfyui_agent.cli.completion import workflow_names
 from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.lazy_group import command_group
 from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
+from comfyui_agent.config.text_files import WorkspaceTexts
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import (
     NoWorkflow,
@@ -142,7 +143,8 @@ def _find(name: str, workspace: Workspace) -> Workflow:
             graph, path = read_template(file), file.resolve()
             recipes = workflows.recipes.values()
             named = (each for each in recipes if (workspace.root / each.template_path).resolve() == path)
-            return Workflow(next(named, Recipe(file.stem, str(file))), Template.of(graph), graph, Places(graph))
+            recipe = next(named, Recipe(file.stem, str(file)))
+            return Workflow(recipe, Template.of(graph), graph, Places(graph), WorkspaceTexts(workspace.root))
         if name.endswith(".json"):
             fail(f"there is no file {name}")
         return workflows.find(name)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
 from pydantic import BeforeValidator, Field
 
+from comfyui_agent.config.text_files import WorkspaceTexts
 from comfyui_agent.config.validation import Complaints, Document, Section, check, dotted
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.binding import Place, Places, Recipe
+from comfyui_agent.domain.binding import Place, Places, Recipe, bind
+from comfyui_agent.domain.drawing import Drawn, NoFiles, TextFiles, draw, new_seed
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.prompts import Graph, NoSuchPlace
 from comfyui_agent.domain.texts import suggest
@@ -48,6 +51,18 @@ class Workflow:
     template: Template
     graph: Graph
     places: Places
+    texts: TextFiles = field(default=NoFiles(), compare=False)
+    """The wildcards and prompts of its workspace."""
+
+    def bound(
+        self, given: Mapping[str, Any], *, seed: int | str | None = None, recipe: Recipe | None = None
+    ) -> tuple[dict[str, Any], Drawn]:
+        """Values by place: the given ones, with what they leave open drawn by a seed, and defaults for the others.
+
+        Unbindable names everything that is wrong. `recipe`: another one than its own.
+        """
+        drawn = draw(self.places, recipe or self.recipe, given, self.texts, new_seed() if seed is None else seed)
+        return bind(self.places, drawn.recipe, drawn.values), drawn
 
 
 class Workflows:
@@ -59,6 +74,7 @@ class Workflows:
         self._stamp: Stamp | None = None
         self._templates: dict[Path, tuple[Stamp, Workflow]] = {}
         self._found: dict[str, Workflow] = {}
+        self._texts = WorkspaceTexts(workspace.root)
 
     def refresh(self) -> None:
         """Read `workflows.yaml` if it changed. If it is wrong, raises Complaints and keeps the recipes known before."""
@@ -107,7 +123,7 @@ class Workflows:
         if kept is None or kept[0] != stamp:
             try:
                 graph = read_template(path)
-                kept = stamp, Workflow(recipe, Template.of(graph), graph, Places(graph))
+                kept = stamp, Workflow(recipe, Template.of(graph), graph, Places(graph), self._texts)
             except RecursionError:
                 raise NoWorkflow(f"{path} is nested too deep for a workflow") from None
             self._templates[path] = kept

@@ -16,6 +16,7 @@ Graph = Mapping[str, Any]
 
 CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 SAVES_UNDER = "filename_prefix"
+SEED_INPUTS = ("seed", "noise_seed")
 DIGITS = "0123456789"
 LONGEST_LIFTED, MOST_LIFTED = 4_000, 60_000
 MAPPINGS = dict, Mapping

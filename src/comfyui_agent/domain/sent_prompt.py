@@ -9,13 +9,21 @@ from typing import Any
 
 from comfyui_agent.domain.jobs import Attempt, Job, Template
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS
-from comfyui_agent.domain.prompts import Graph, NoSuchPlace, class_of, inputs_of, natural_order, place, split_place
+from comfyui_agent.domain.prompts import (
+    SEED_INPUTS,
+    Graph,
+    NoSuchPlace,
+    class_of,
+    inputs_of,
+    natural_order,
+    place,
+    split_place,
+)
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import parsed
 
 OF_GRAPH = "graph"
 """The key in `Attempt.sent` that is no place: the hash of the graph with the job's values."""
-SEEDS = ("seed", "noise_seed")
 NEGATIVE = re.compile("negative", re.IGNORECASE)
 PROMPT = re.compile("prompt|^text$|positive", re.IGNORECASE)
 ENCODES_TEXT = re.compile("TextEncode")
@@ -89,7 +97,7 @@ def _given(graph: Graph, inputs: Mapping[str, Any], names: Mapping[str, str]) ->
         encoded = [each for each in texts if ENCODES_TEXT.search(class_of(graph, each[0].partition(".")[0]))]
         found += [_described(graph, where, value, names) for where, value in encoded]
     if not any(_rank(each) == 1 for each in found):
-        seeds = [(where, value) for where, name, value in others if name in SEEDS and isinstance(value, int)]
+        seeds = [(where, value) for where, name, value in others if name in SEED_INPUTS and isinstance(value, int)]
         found += [_described(graph, where, value, names) for where, value in seeds]
     known = {where: number for number, where in enumerate(names)}
     return sorted(found, key=lambda each: (_rank(each), known.get(each.place, len(known))))
@@ -106,7 +114,7 @@ def _described(graph: Graph, where: str, value: Any, names: Mapping[str, str]) -
 
 def _rank(given: Given) -> int:
     name = given.place.rpartition(".")[2]
-    if name in SEEDS or given.name in SEEDS:
+    if name in SEED_INPUTS or given.name in SEED_INPUTS:
         return 1
     is_text = PROMPT.search(given.name) or PROMPT.search(name)
     return 0 if is_text and not NEGATIVE.search(given.name) else 2

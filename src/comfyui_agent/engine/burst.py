@@ -10,9 +10,10 @@ import contextlib
 import hashlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from comfyui_agent.batches.state_file import (
     BadPrompt,
@@ -30,6 +31,7 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.validation import shown_path
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchKind, NewBatch, slug
+from comfyui_agent.domain.binding import Unbindable
 from comfyui_agent.domain.bursts import Item, ItemRequest, ItemStatus, Pick, poll_of, request_for, size_of, sizes
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import JobId, NewJob, Template, too_large
@@ -65,6 +67,11 @@ class BurstPlan:
     size: int = 15
     poll_seconds: float = 5.0
     max_seconds: float | None = None
+    values: Callable[[str], Mapping[str, Any]] | None = None
+    """The values by place for an item, from its text; Unbindable if there are none. None: the text alone."""
+
+    def values_of(self, text: str) -> Mapping[str, Any]:
+        return {self.place: text} if self.values is None else self.values(text)
 
     @property
     def batch_id(self) -> str:
@@ -265,10 +272,14 @@ class Burst:
             text = read_prompt(key)
         except BadPrompt as error:
             return Pick(item.job_id, self._plan.template, problem=str(error))
-        problem = too_large({self._plan.place: text}, None, self._workspace.settings.job_limit_kb)
+        try:
+            values = self._plan.values_of(text)
+            problem = too_large(values, None, self._workspace.settings.job_limit_kb)
+        except Unbindable as error:
+            problem = str(error)
         if problem:
             return Pick(item.job_id, self._plan.template, problem=f"{key}: {problem}")
-        return Pick(item.job_id, self._plan.template, {self._plan.place: text}, self._target(key))
+        return Pick(item.job_id, self._plan.template, values, self._target(key))
 
     def _target(self, key: str) -> str:
         """Where the result of an item goes; its ending follows the bytes."""

@@ -13,7 +13,7 @@ from comfyui_agent.config.sealing import CannotOpen, SecretBox
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.binding import Unbindable, bind
+from comfyui_agent.domain.binding import Unbindable
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.needs import Needs, needs_of_template
@@ -135,7 +135,8 @@ class PromptBuilder:
             workflow = self._workflows.find(leased.workflow_id)
             _expect_required(workflow, _values(leased.inputs))
             recipe = replace(workflow.recipe, required_inputs=())
-            return workflow.graph, bind(workflow.places, recipe, {})
+            job_id = leased.id if isinstance(leased, Described) else leased.lease.job_id
+            return workflow.graph, workflow.bound({}, seed=job_id, recipe=recipe)[0]
         except (NoWorkflow, NoSuchPlace, Unbindable) as error:
             raise NotBuildable(self._workspace.without_root(f"workflow_id: {error}{trouble}")) from None
 

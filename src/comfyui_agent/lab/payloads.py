@@ -17,11 +17,12 @@ from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.definitions import choices_of
 from comfyui_agent.config.workflows import Workflow, read_template
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.binding import Unbindable, bind
+from comfyui_agent.domain.binding import Unbindable
 from comfyui_agent.domain.needs import AUTO
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS, takes_file
 from comfyui_agent.domain.prompts import (
     SAVES_UNDER,
+    SEED_INPUTS,
     Graph,
     class_of,
     inputs_of,
@@ -34,7 +35,6 @@ from comfyui_agent.engine.intake.input_files import InputFiles, Unusable
 from comfyui_agent.engine.server_inputs import FOLDER, first_model
 from comfyui_agent.lab.reports.environment import WorkflowFacts
 
-SEED_INPUTS = ("seed", "noise_seed")
 SEEDS = 2**31
 """The upper limit of many seed inputs."""
 OWN_INPUT = "e3_load"
@@ -123,7 +123,7 @@ def bound_to_defaults(workflow: Workflow, workspace: Workspace, given: Mapping[s
     not fit or its picture cannot be used."""
     recipe = replace(workflow.recipe, required_inputs=())
     try:
-        values = bind(workflow.places, recipe, given or {})
+        values, _ = workflow.bound(given or {}, recipe=recipe)
     except Unbindable as error:
         remedy = "" if given else ": give it one in workflows.yaml"
         raise PayloadError(f"{recipe.workflow_id}: {error}{remedy}") from None

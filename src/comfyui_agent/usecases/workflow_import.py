@@ -11,6 +11,7 @@ from typing import Any
 
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.config.text_files import WorkspaceTexts
 from comfyui_agent.config.workflows import (
     LONGEST_ID,
     WORKFLOW_ID,
@@ -61,7 +62,7 @@ async def import_workflow(workspace: Workspace, file: Path, workflow_id: str) ->
     if not graph:
         raise NotPossible(f"{file}: no node of this workflow is to be run")
     recipe = Recipe(workflow_id, workspace.without_root(str(target)))
-    workflow = Workflow(recipe, Template.of(graph), graph, Places(graph))
+    workflow = Workflow(recipe, Template.of(graph), graph, Places(graph), WorkspaceTexts(workspace.root))
     _write(workspace, target, workflow)
     shown = f"{found.format} ({found.container})" if found.container else found.format
     inputs = {name: list(places) for name, places in workflow.places.usual.items()}

@@ -58,6 +58,7 @@ def test_the_commands_are_those_of_the_contract() -> None:
         *("e3 servers explain", "e3 tune"),
         *("e3 serve", "e3 gateway", "e3 token create", "e3 token ls", "e3 token revoke", "e3 token open"),
         *(
+            "e3 wildcards ls",
             "e3 workflow import",
             "e3 workflow inspect",
             "e3 sweep",

@@ -208,3 +208,64 @@ async def test_all_mistakes_are_reported_and_not_only_the_first(room: Intake) ->
     assert sorted(keys) == sorted([*wrong, "inputs.prompt", "inputs.seed", "inputs.sed", "inputs.steps"])
     found = complaints_of(room, workflow_id=7, inputs=[1], outputs={"file_path": "../x.png"})
     assert [key for key, _ in found] == ["workflow_id", "inputs", "outputs.file_path"]
+
+
+# What a job leaves open is drawn when it is accepted, and recorded.
+
+
+def write(room: Intake, path: str, text: str) -> None:
+    target = room.workspace.root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
+
+
+def value_of(job: NewJob, name: str) -> Any:
+    """What goes to the first input of a node that is called so."""
+    return next(value for place, value in job.inputs.items() if place.endswith(f".{name}"))
+
+
+async def test_what_is_open_is_drawn_from_the_files_of_the_workspace_and_recorded(room: Intake) -> None:
+    write(room, "wildcards/animals.txt", "# what lives here\nfox\n\nowl\n")
+    write(room, "prompts/night/scene.txt", "an {old|old} __animals__, ${seed}\n")
+    job = job_of(
+        room, inputs={"prompt_file": "night/scene.txt", "seed": "random", "steps": 4}, metadata={"user": "ana"}
+    )
+    seed = value_of(job, "seed")
+    assert {f"an old fox, {seed}", f"an old owl, {seed}"} & set(job.inputs.values())
+    assert job.metadata is not None
+    drawn = job.metadata["drawn"]
+    assert (job.metadata["user"], type(drawn["seed"])) == ("ana", int)
+    assert drawn["written"] == {"prompt": "an {old|old} __animals__, ${seed}", "seed": "random"}
+
+
+async def test_two_jobs_of_the_same_words_are_drawn_apart(room: Intake) -> None:
+    seeds = {value_of(job_of(room, inputs={"prompt": "a knight", "seed": -1, "steps": 4}), "seed") for _ in range(4)}
+    assert len(seeds) == 4
+
+
+@pytest.mark.parametrize(
+    ("inputs", "key", "message"),
+    [
+        ({"prompt": "__animlas__"}, "inputs.prompt", "did you mean animals?"),
+        ({"prompt": "__a/../../secret__"}, "inputs.prompt", "is no wildcard"),
+        ({"prompt": "__empty__"}, "inputs.prompt", "wildcards/empty.txt is empty: write a line for each choice"),
+        ({"prompt": "__image__"}, "inputs.prompt", "image.txt is not UTF-8 text"),
+        ({"prompt_file": "../config/global_config.yaml"}, "inputs.prompt_file", "is no file below the folder prompts"),
+        ({"prompt_file": "/etc/passwd"}, "inputs.prompt_file", "is no file below the folder prompts"),
+        ({"prompt_file": "link.txt"}, "inputs.prompt_file", "is no file below the folder prompts"),
+        ({"prompt_file": "long.txt"}, "inputs.prompt_file", "long.txt has more than 64,000 bytes"),
+    ],
+)
+async def test_files_that_cannot_be_drawn_from_are_said_by_the_key(
+    room: Intake, inputs: dict[str, Any], key: str, message: str
+) -> None:
+    write(room, "wildcards/animals.txt", "fox")
+    write(room, "wildcards/empty.txt", "# nothing yet\n")
+    write(room, "secret.txt", "sesame")
+    write(room, "prompts/long.txt", "x" * 64_001)
+    (room.workspace.root / "wildcards/image.txt").write_bytes(b"\xff\xfe\x00\xd8")
+    (room.workspace.root / "prompts/link.txt").symlink_to(room.workspace.root / "secret.txt")
+    ((found, said),) = complaints_of(
+        room, inputs={"seed": 1, "prompt": "x", **inputs} if "prompt" in inputs else inputs
+    )
+    assert (found, message in said, "sesame" in said) == (key, True, False), said

@@ -358,3 +358,30 @@ def test_a_page_that_someone_spoiled_by_hand_can_be_made_with_new_inputs(tmp_pat
     job = page(tmp_path, 1)
     job.metadata = metadata
     assert again(job, {"prompt": "a wolf"}).inputs["6.text"] == "a wolf"
+
+
+# What is drawn.
+
+OPEN = {
+    "book_id": "open",
+    "workflow": "painting",
+    "inputs": {"prompt": "a {red|blue|green|white|black} {fox|owl|hare|lynx} under {one|two|three|four} moons"},
+    "pages": [{"inputs": {"steps": number}} for number in range(1, 13)],
+}
+
+
+def test_each_page_draws_for_itself_and_what_it_drew_is_recorded(tmp_path: Path) -> None:
+    jobs = read(tmp_path, OPEN).jobs
+    assert len({job.inputs["6.text"] for job in jobs}) > 3
+    assert {(job.metadata or {})["drawn"]["written"]["prompt"] for job in jobs} == {OPEN["inputs"]["prompt"]}
+
+
+def test_a_page_is_drawn_as_before_unless_it_gets_a_new_seed(tmp_path: Path) -> None:
+    before = read(tmp_path, OPEN).jobs[4]
+    kept = {"config_name": before.config_name, "job_type": before.job_type, "workflow_id": before.workflow_id}
+    book = SimpleNamespace(metadata={"inputs": OPEN["inputs"]})
+    job = SimpleNamespace(**kept, metadata=json.dumps(before.metadata), book=book)
+    assert again(job, {"steps": 40}).inputs["6.text"] == before.inputs["6.text"]
+    texts = {again(job, {}, seed).inputs["6.text"] for seed in range(40)}
+    assert len(texts) > 5
+    assert again(job, {}, 7).inputs == again(job, {}, 7).inputs

@@ -20,6 +20,7 @@ from comfyui_agent.batches.sweeps import MOST_CELLS, Sweep, define
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.binding import Places, Recipe, Unbindable
 from comfyui_agent.domain.combinations import Mode
+from comfyui_agent.domain.drawing import is_open
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.prompts import place
 from comfyui_agent.domain.texts import bytes_of
@@ -362,7 +363,7 @@ def test_a_hostile_value_makes_a_harmless_file_name() -> None:
         assert values_at(sweep, "6.text") == [value, value, "fox", "fox"], value
 
 
-@given(st.lists(st.text(), min_size=2, max_size=4, unique=True))
+@given(st.lists(st.text().filter(lambda text: not is_open(text)), min_size=2, max_size=4, unique=True))
 def test_whatever_the_values_are_no_two_results_have_one_name(values: list[str]) -> None:
     jobs = list(defined({"6.text": values}).jobs())
     assert len({(job.file_path or "").lower() for job in jobs}) == len(values)
@@ -552,3 +553,24 @@ def test_the_largest_member_counts(sets: dict[str, Any], mode: str, is_fine: boo
         return
     with pytest.raises(BadSweep, match=r"^inputs and metadata take 79 KB, and a job may have 64 KB: "):
         define(wish, counted, FINISHED, {}, **how)
+
+
+# What is drawn.
+
+
+def test_every_combination_draws_for_itself_and_the_seed_of_it_all_is_recorded() -> None:
+    sweep = defined({"3.seed": "1..40", "6.text": ["a {red|blue} fox", "an owl"]})
+    texts = values_at(sweep, "6.text")
+    assert set(texts) == {"a red fox", "a blue fox", "an owl"}
+    assert values_at(sweep, "6.text") == texts, "the same each time that its jobs are made"
+    assert sweep.batch.metadata["drawn"]["inputs"] == ["6.text"]
+    assert type(sweep.batch.metadata["drawn"]["seed"]) is int
+
+
+def test_what_is_drawn_for_all_is_not_stored_once_for_all() -> None:
+    sweep = defined({"3.cfg": "1..40"}, inputs={"3.seed": "random", "6.text": "a fox"})
+    assert len(set(values_at(sweep, "3.seed"))) == 40
+
+
+def test_a_value_that_cannot_be_drawn_is_refused_before_anything_is_queued() -> None:
+    assert "__nowhere__ is no wildcard" in error_of({"6.text": ["a fox", "a __nowhere__"]})

@@ -16,7 +16,7 @@ from comfyui_agent.config.validation import Complaint, Complaints, at_line, chec
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.config.yaml_text import NotYaml, Parsed, parse
-from comfyui_agent.domain.binding import Unbindable, bind
+from comfyui_agent.domain.binding import Unbindable
 from comfyui_agent.domain.job_files import ReadFile
 from comfyui_agent.domain.jobs import NewJob, too_large
 from comfyui_agent.domain.kinds import FOLDERS, ending_of
@@ -149,9 +149,11 @@ class Admission:
             complain(("workflow_id",), str(error))
         values: dict[str, Any] = {}
         pictures: dict[str, str] = {}
+        metadata = job_file.metadata
         if workflow is not None:
-            values, pictures = self._bind(workflow, job_file, keep, complain)
-        problem = too_large(values or job_file.inputs, job_file.metadata, self._workspace.settings.job_limit_kb)
+            values, pictures, drawn = self._bind(workflow, job_file, keep, complain)
+            metadata = {**(metadata or {}), **drawn} if drawn else metadata
+        problem = too_large(values or job_file.inputs, metadata, self._workspace.settings.job_limit_kb)
         if problem:
             is_metadata = job_file.metadata is not None and bytes_of(job_file.metadata) > bytes_of(job_file.inputs)
             complain(("metadata",) if is_metadata else ("inputs",), problem)
@@ -168,7 +170,7 @@ class Admission:
             timeout_seconds=job_file.timeout_seconds,
             file_path=file_path,
             output_node=job_file.outputs.node,
-            metadata=job_file.metadata,
+            metadata=metadata,
             source=source,
             digest=digest,
             pictures=pictures,
@@ -176,14 +178,16 @@ class Admission:
 
     def _bind(
         self, workflow: Workflow, job_file: JobFile, keep: Keep, complain: Callable[[tuple[str, ...], str], None]
-    ) -> tuple[dict[str, Any], dict[str, str]]:
-        """The values of the inputs by place, and the input pictures that were kept for them."""
+    ) -> tuple[dict[str, Any], dict[str, str], dict[str, Any]]:
+        """The values of the inputs by place, the input pictures that were kept for them, and what was drawn."""
         node = job_file.outputs.node
         if node is not None and node not in workflow.graph:
             hint = suggest(node[:60], workflow.graph)
             complain(("outputs", "node"), f"the workflow has no node {shown(node)}; {hint}")
+        record: dict[str, Any] = {}
         try:
-            values = bind(workflow.places, workflow.recipe, job_file.inputs)
+            values, drawn = workflow.bound(job_file.inputs)
+            record = drawn.as_json()
         except Unbindable as error:
             values = error.bound
             for input_name, message in error.problems.items():
@@ -191,11 +195,11 @@ class Admission:
         for place, message in self.choices.problems(workflow, values).items():
             complain(("inputs", _input_at(place, workflow, job_file.inputs)), message)
         try:
-            return values, keep(workflow, values)
+            return values, keep(workflow, values), record
         except Unbindable as error:
             for input_name, message in error.problems.items():
                 complain(("inputs", input_name), message)
-            return values, {}
+            return values, {}, record
 
     def _result(self, text: str, *, is_from_afar: bool) -> str:
         """Where the result goes, as it is recorded. ValueError if that cannot be: requests over HTTP have the folder of

@@ -8,7 +8,7 @@ from typing import Any
 
 from comfyui_agent.access.problem import Problem
 from comfyui_agent.config.workflows import Workflow, names_of, open_places
-from comfyui_agent.domain.binding import TOKEN, Place, Unbindable, bind
+from comfyui_agent.domain.binding import TOKEN, Place, Unbindable
 from comfyui_agent.domain.kinds import job_type_of
 from comfyui_agent.domain.needs import missing_for, needs_of_template
 from comfyui_agent.domain.prompts import NoSuchPlace
@@ -71,7 +71,7 @@ async def build(view: View) -> Screen:
 async def _missing(view: View, workflow: Workflow) -> str:
     """What no server has that the workflow names, where nothing else is filled in."""
     try:
-        values = bind(workflow.places, workflow.recipe, {})
+        values, _ = workflow.bound({})
     except Unbindable as error:
         values = error.bound
     needs = needs_of_template(workflow.template, values)
