@@ -69,7 +69,7 @@ def test_the_walk_ends_in_a_picture(servers: Servers, server_kind: str, tmp_path
         wait_until(lambda: not file.exists(), "the knight to be done and its file put away", timeout=560)
     finally:
         running.send_signal(signal.SIGINT)
-        assert running.wait(20) == 130
+        assert running.wait(60) == 130
     row = row_of(night, f"{KNIGHT}.yaml")
     assert (row["run_count"], row["retries_attempted"], row["error_trace"]) == (1, 0, None)
     assert row["outputs"] == [f"jobs/finished/image/{KNIGHT}.png"]

@@ -403,7 +403,7 @@ def test_an_agent_beside_a_working_burst_takes_none_of_its_items(make_folder: Ma
             assert folder.run().code == 0
         finally:
             agent.terminate()
-            agent.wait(20)
+            agent.wait(60)
     finally:
         other.kill()
     assert [row["server"] for row in folder.rows("SELECT server FROM attempts")] == [folder.server] * 5
@@ -532,7 +532,7 @@ def test_a_server_that_stays_away_ends_the_burst_in_one_line(
     assert folder.server in line
     server = server_of(folder)
     assert server.process is not None
-    server.process.wait(20)
+    server.process.wait(60)
     del server.command[-2:]
     server.start()
     assert folder.call().code == 0

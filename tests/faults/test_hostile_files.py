@@ -70,7 +70,7 @@ class Yard:
         (self.workspace.processing / name).write_bytes(data)
         return name
 
-    def failed(self, name: str, words: str = "", timeout: float = 30) -> Job:
+    def failed(self, name: str, words: str = "", timeout: float = 60) -> Job:
         """The one failed row that a bad file becomes: never run, with a line that says where, what, and what to do."""
         job = self.workspace.wait_end(name, JobStatus.FAILED, timeout)
         assert job.run_count == 0

@@ -93,7 +93,7 @@ from comfyui_agent.store.connect import open_store
 import asyncio
 
 def one(barrier, path):
-    barrier.wait(30)
+    barrier.wait(60)
     async def main():
         store = open_store(path)
         assert (await store.run(ops.count_jobs)).pending == int(sys.argv[3])

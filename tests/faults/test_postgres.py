@@ -326,7 +326,7 @@ async def test_a_deadlock_is_repeated(store: Store, server: PostgresServer) -> N
         tries.append(1)
         session.run("set_priority", id=ids[0], priority=priority)
         if len(tries) == 1:
-            both_hold_one.wait(20)
+            both_hold_one.wait(60)
         session.run("set_priority", id=ids[1], priority=priority)
 
     tries: tuple[list[int], list[int]] = ([], [])

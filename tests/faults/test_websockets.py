@@ -112,14 +112,14 @@ async def _finished(comfy: ComfyClient) -> Watch:
     return watch
 
 
-async def _until(condition: Callable[[], bool], timeout: float = 15) -> None:
+async def _until(condition: Callable[[], bool], timeout: float = 60) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, "it did not come true in time"
         await asyncio.sleep(0.02)
 
 
-async def _until_async(condition: Callable[[], object], timeout: float = 15) -> None:
+async def _until_async(condition: Callable[[], object], timeout: float = 60) -> None:
     deadline = time.monotonic() + timeout
     while not await condition():  # type: ignore[misc]
         assert time.monotonic() < deadline, "it did not come true in time"

@@ -96,7 +96,7 @@ async def scene(folder: Path, seconds: float, *, jobs: bool = True, **environmen
             await store.close()
 
 
-async def until(condition: Callable[[], object], what: str, timeout: float = 20) -> None:
+async def until(condition: Callable[[], object], what: str, timeout: float = 60) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout} s for {what}"

@@ -98,7 +98,7 @@ class AgentWorkspace:
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         """kill -9."""
         process.kill()
-        process.wait(20)
+        process.wait(60)
 
     def stop_all(self) -> None:
         for process in self.processes:
@@ -149,14 +149,14 @@ class AgentWorkspace:
     def counts(self) -> Any:
         return self.store(lambda store: store.run(ops.count_jobs))
 
-    def wait_for(self, condition: Callable[[], bool], what: str, timeout: float = 30) -> None:
+    def wait_for(self, condition: Callable[[], bool], what: str, timeout: float = 60) -> None:
         deadline = time.monotonic() + timeout
         while not condition():
             if time.monotonic() > deadline:
                 raise AssertionError(f"waited {timeout} s for {what}: {self.counts()}\n{self.tail()}")
             time.sleep(0.05)  # each look may open the database
 
-    def wait_done(self, at_least: int, timeout: float = 30) -> None:
+    def wait_done(self, at_least: int, timeout: float = 60) -> None:
         self.wait_for(lambda: self.counts().done >= at_least, f"{at_least} done", timeout)
 
     def events(self) -> list[dict[str, Any]]:
@@ -288,7 +288,7 @@ def start_changed(workspace: AgentWorkspace, change: str, *flags: str, **environ
     return process
 
 
-def leave(process: subprocess.Popen[bytes], signal_number: int = signal.SIGTERM, timeout: float = 20) -> float:
+def leave(process: subprocess.Popen[bytes], signal_number: int = signal.SIGTERM, timeout: float = 60) -> float:
     """Send a signal and wait for the end; the seconds that it took."""
     began = time.monotonic()
     process.send_signal(signal_number)
@@ -301,7 +301,7 @@ def is_stopped(process: subprocess.Popen[bytes]) -> bool:
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def wait_until(condition: Callable[[], Any], what: str, timeout: float = 20) -> float:
+def wait_until(condition: Callable[[], Any], what: str, timeout: float = 60) -> float:
     """Wait without asking the database, for when it is away; the seconds that it took."""
     began = time.monotonic()
     while not condition():
@@ -335,5 +335,5 @@ def locked_database(path: Path) -> Iterator[None]:
         yield
     finally:
         holder.stdin.close()
-        holder.wait(20)
+        holder.wait(60)
         holder.stdout.close()

@@ -168,7 +168,7 @@ def in_thread(make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[Lo
 
     thread = threading.Thread(target=asyncio.run, args=(live(),), daemon=True)
     thread.start()
-    assert is_ready.wait(10)
+    assert is_ready.wait(60)
     try:
         yield ready[0]
     finally:

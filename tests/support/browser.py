@@ -45,7 +45,7 @@ FLAGS = (
 )
 DESK = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
-PATIENCE = 20.0
+PATIENCE = 60.0
 HARMLESS = ("htmx:afterRequest", "htmx:sendAbort")
 """What htmx says when a search is overtaken by the next letter. Requests that fail have names of their own."""
 

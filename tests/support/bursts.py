@@ -119,7 +119,7 @@ class Running:
         """kill -9."""
         return self.send(signal.SIGKILL)[0]
 
-    def wait_said(self, words: str, timeout: float = 30) -> None:
+    def wait_said(self, words: str, timeout: float = 60) -> None:
         """Until it has told people this, or has ended."""
         wait_until(lambda: words in self.said() or self.process.poll() is not None, f"{words!r}", timeout)
 
@@ -247,7 +247,7 @@ class BurstFolder:
         for running in self.started:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(running.process.pid, signal.SIGKILL)
-            running.process.wait(20)
+            running.process.wait(60)
 
     # What is known.
 
@@ -307,7 +307,7 @@ def check_all_done(folder: BurstFolder) -> None:
     assert folder.rows("SELECT max(retries_attempted) AS charged FROM jobs") == [{"charged": 0}]
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout: float = 30) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout: float = 60) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout} s for {what}"

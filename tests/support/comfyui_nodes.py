@@ -67,7 +67,7 @@ def deaf(begun: threading.Event, unblocked: threading.Event) -> type[Colour]:
     class Deaf(Colour):
         def paint(self, colour: int, width: int, height: int, **_: Any) -> Painted:
             begun.set()
-            unblocked.wait(20)
+            unblocked.wait(60)
             return super().paint(colour, width, height)
 
     return Deaf

@@ -32,7 +32,7 @@ from support.stores import broken, lease
 KNIGHT = "knight.yaml"
 OLD = 10.0
 """Seconds since a file was written that is moved into place: it is whole already."""
-PATIENCE = 15.0
+PATIENCE = 60.0
 
 
 def portrait(seed: int = 1, **keys: Any) -> str:

@@ -117,7 +117,7 @@ class ObjectServer:
         """kill -9."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(20)
+            self._process.wait(60)
 
     def _listens(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection((self._address, self._port), 1):

@@ -92,7 +92,7 @@ class PostgresServer:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.send_signal(number)
-        self._process.wait(20)
+        self._process.wait(60)
         self._process = None
         _wait_until(lambda: all(_state(pid) in ("", "Z") for pid in children))  # they hold its shared memory
 

@@ -106,14 +106,14 @@ class Terminal:
         screen.write(self.raw)
         return screen
 
-    def wait_for(self, condition: str | Callable[[], bool], timeout: float = 30) -> None:
+    def wait_for(self, condition: str | Callable[[], bool], timeout: float = 60) -> None:
         """Read until a text was shown, or something is true."""
         deadline = time.monotonic() + timeout
         while not (condition in self.text if isinstance(condition, str) else condition()):
             assert time.monotonic() < deadline, f"waited {timeout} s for {condition}:\n{self.text[-3000:]}"
             assert self._read(0.05) or self.process.poll() is None, f"it ended first:\n{self.text[-3000:]}"
 
-    def finish(self, timeout: float = 30) -> int:
+    def finish(self, timeout: float = 60) -> int:
         """Read until the command ends; its exit status."""
         deadline = time.monotonic() + timeout
         while self.process.poll() is None:
@@ -165,7 +165,7 @@ def in_terminal(
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
-        process.wait(20)
+        process.wait(60)
         os.close(ours)
 
 

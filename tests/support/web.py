@@ -36,7 +36,7 @@ from support.stores import broken
 from support.workspaces import NOWHERE, new_workspace
 
 SERVER = "http://gpu:8188"
-PATIENCE = 10.0
+PATIENCE = 60.0
 LONGEST_LINE = 4 * 1024 * 1024
 PROBLEM = "application/problem+json"
 TLS = {

@@ -41,7 +41,7 @@ class Recorder:
             self._arrival.set()
         self._arrival.set()
 
-    async def until(self, predicate: Callable[[Frame], bool], timeout: float = 30) -> Frame:
+    async def until(self, predicate: Callable[[Frame], bool], timeout: float = 60) -> Frame:
         """The first frame the predicate accepts, waiting for it if it has not come yet."""
         deadline = time.monotonic() + timeout
         seen = 0

@@ -106,7 +106,7 @@ def start_e3(workspace: AgentWorkspace, *arguments: str, **environment: str) -> 
     return process
 
 
-def wait_for_words(workspace: AgentWorkspace, words: str | Sequence[str], timeout: float = 30) -> str:
+def wait_for_words(workspace: AgentWorkspace, words: str | Sequence[str], timeout: float = 60) -> str:
     """Wait until the log of the workspace says all this; the log."""
     wanted = [words] if isinstance(words, str) else words
     deadline = time.monotonic() + timeout

@@ -188,20 +188,20 @@ class YamlWorkspace(AgentWorkspace):
     def has_row(self, name: str) -> bool:
         return self.database.exists() and self.store(lambda store: store.run(ops.find_job_by_name, name)) is not None
 
-    def wait_row(self, name: str, timeout: float = 30) -> Job:
+    def wait_row(self, name: str, timeout: float = 60) -> Job:
         self.wait_for(lambda: self.has_row(name), f"a row of {name}", timeout)
         found = self.store(lambda store: store.run(ops.find_job_by_name, name))
         assert found is not None
         return found
 
-    def wait_end(self, name: str, status: JobStatus = JobStatus.DONE, timeout: float = 30) -> Job:
+    def wait_end(self, name: str, status: JobStatus = JobStatus.DONE, timeout: float = 60) -> Job:
         def has_ended() -> bool:
             return self.has_row(name) and self.job(name).status is status
 
         self.wait_for(has_ended, f"{name} {status.value}", timeout)
         return self.job(name)
 
-    def wait_log(self, words: str, timeout: float = 30) -> str:
+    def wait_log(self, words: str, timeout: float = 60) -> str:
         """The line of the log that holds these words."""
         self.wait_for(lambda: words in self.text(), f"{words!r} in the log", timeout)
         return next(line for line in self.text().splitlines() if words in line)
@@ -321,7 +321,7 @@ def resident_megabytes(process: subprocess.Popen[bytes]) -> float:
     return int(found[1]) / 1024
 
 
-def seconds_until(condition: Callable[[], Any], what: str, timeout: float = 20) -> float:
+def seconds_until(condition: Callable[[], Any], what: str, timeout: float = 60) -> float:
     """Wait; how long it took."""
     began = time.monotonic()
     while not condition():

@@ -89,7 +89,7 @@ def test_a_sweep_that_works_itself_frees_its_server_when_it_expires(
     workspace = prepared(make_workspace(server.url))
     waiting = waiting_sweep(workspace, {"3.seconds": (20,), "1.color": (2, 3)}, workflow="sleepy", **SOON)
     batch_id = only_batch(workspace)
-    assert waiting.wait(30) == 1
+    assert waiting.wait(60) == 1
     assert batch_of(workspace, batch_id).status is BatchStatus.EXPIRED
     assert "batch_expiry_seconds" in workspace.log.read_text()
     wait_until(lambda: not server_queue(server.url).all, "an empty queue", 3)

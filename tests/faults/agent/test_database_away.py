@@ -150,7 +150,7 @@ def test_an_agent_that_finds_the_database_locked_waits_for_it(start_server: Star
         agent = workspace.start("--until-idle")
         wait_until(lambda: Path(f"/proc/{agent.pid}/fd").exists() and opened(agent.pid, workspace.database), "opening")
         assert agent.poll() is None
-    assert agent.wait(30) == 0, workspace.tail()
+    assert agent.wait(60) == 0, workspace.tail()
     check_promises(workspace, 2)
 
 

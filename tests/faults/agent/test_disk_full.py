@@ -182,7 +182,7 @@ def test_an_agent_that_starts_on_a_full_disk_says_so_and_changes_nothing(
         disk.fill()
         agent = workspace.start("--until-idle")
         try:
-            code = agent.wait(15)
+            code = agent.wait(60)
         except subprocess.TimeoutExpired:
             code = None
         assert code in (1, None)

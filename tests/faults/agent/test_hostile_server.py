@@ -227,7 +227,7 @@ def _looks(server: HostileServer) -> int:
 
 def _stop(workspace: AgentWorkspace, agent: Any) -> None:
     agent.send_signal(signal.SIGTERM)
-    assert agent.wait(10) == 143, workspace.tail()
+    assert agent.wait(60) == 143, workspace.tail()
 
 
 # Rows made by hand.

@@ -38,7 +38,7 @@ def picture(pictures: int) -> dict[str, object]:
 
 def die_at(workspace: AgentWorkspace, moment: str) -> None:
     agent = start_changed(workspace, f"die:{moment}")
-    assert agent.wait(30) == -signal.SIGKILL, workspace.tail()
+    assert agent.wait(60) == -signal.SIGKILL, workspace.tail()
 
 
 def named(workspace: AgentWorkspace) -> list[Path]:

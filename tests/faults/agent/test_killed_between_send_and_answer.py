@@ -88,7 +88,7 @@ def test_a_post_that_arrives_between_the_two_looks_is_found(start_server: Start,
         held, late = kill_while_sending(workspace, proxy)
         agent = next_agent(workspace, proxy, late, "--until-idle")
         proxy.deliver(held, POST)
-        assert agent.wait(30) == 0, workspace.tail()
+        assert agent.wait(60) == 0, workspace.tail()
         assert len(proxy.times(POST)) == 1
     (job,) = check_promises(workspace, 1)
     assert (job.prompt_id, job.run_count, job.retries_attempted) == (late.prompt_id, 1, 0)

@@ -167,7 +167,7 @@ def test_everything_dies_at_once_again_and_again_while_files_are_dropped(
             process.kill()
         server.kill()
         for process in agents:
-            process.wait(20)
+            process.wait(60)
         agents = [workspace.start(), workspace.start()]
         server.start()
     waves.rest()

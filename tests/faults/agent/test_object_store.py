@@ -96,7 +96,7 @@ def test_what_a_dead_agent_uploaded_is_adopted(
     workspace = make_workspace(server.url, **bucket.settings())
     workspace.submit(1)
     agent = start_changed(workspace, f"die:{moment}")
-    assert agent.wait(30) == -signal.SIGKILL, workspace.tail()
+    assert agent.wait(60) == -signal.SIGKILL, workspace.tail()
     assert len(bucket.objects()) == (moment != "claimed")
     assert workspace.finish() == 0, workspace.tail()
     check_kept_once(workspace, bucket, 1)
@@ -110,7 +110,7 @@ def test_what_two_dead_agents_left_is_removed(start_server: Start, make_workspac
     workspace.submit(1)
     for moment, objects in (("named", 1), ("done", 2)):
         agent = start_changed(workspace, f"die:{moment}")
-        assert agent.wait(30) == -signal.SIGKILL, workspace.tail()
+        assert agent.wait(60) == -signal.SIGKILL, workspace.tail()
         assert len(rclone.objects()) == objects
     assert workspace.finish() == 0, workspace.tail()
     check_kept_once(workspace, rclone, 1)
@@ -134,5 +134,5 @@ def test_a_worker_that_lost_its_lease_leaves_nothing(start_server: Start, make_w
         proxy.release(held)
         workspace.wait_for(lambda: bucket.kind == "moto" or len(bucket.objects()) == 2, "the late upload")
         first.send_signal(signal.SIGCONT)
-        assert (first.wait(30), second.wait(30)) == (0, 0), workspace.tail()
+        assert (first.wait(60), second.wait(30)) == (0, 0), workspace.tail()
     check_kept_once(workspace, bucket, 1)

@@ -119,7 +119,7 @@ def test_an_agent_that_dies_with_the_server_each_time_still_finds_the_poison(
             lambda: executioner.kills > 5 or workspace.counts().is_idle, "three strikes, or far too many", 100
         )
     assert executioner.kills <= 3, "killed and killed again"
-    assert agents[-1].wait(20) == 1
+    assert agents[-1].wait(60) == 1
     check_justice(workspace, executioner, strikes)
 
 

@@ -286,7 +286,7 @@ def test_a_second_ctrl_c_does_not_wait(start_server: Start, make_workspace: Make
             agent.wait(0.1)
         began = time.monotonic()
         agent.send_signal(signal.SIGINT)
-        assert agent.wait(10) == 130
+        assert agent.wait(60) == 130
         assert time.monotonic() - began < 0.5
     assert workspace.finish() == 0
     (job,) = check_promises(workspace, 1)

@@ -120,6 +120,6 @@ def test_an_agent_that_wakes_up_cannot_end_what_another_is_about_to_end(
         assert (job.status, job.prompt_id) == (JobStatus.PROCESSING, before.prompt_id), "it ended the other's job"
         assert job.worker_id not in (None, before.worker_id)
         proxy.release(held)
-        assert second.wait(30) == 0, workspace.tail()
+        assert second.wait(60) == 0, workspace.tail()
     (ended,) = check_promises(workspace, 1)
     assert (ended.run_count, ended.retries_attempted, renders([server.output_dir])) == (1, 0, 1)

@@ -163,7 +163,7 @@ def test_a_grid_whose_agent_was_killed_meanwhile_is_made_once_more_and_whole(
     assert batch_of(workspace, batch_id).status is BatchStatus.COMPLETE
     if with_child:
         os.killpg(agent.pid, signal.SIGKILL)
-        agent.wait(20)
+        agent.wait(60)
         wait_for(lambda: not composing.living, "the end of the child", workspace)
     else:
         workspace.kill(agent)
@@ -371,7 +371,7 @@ def test_a_waiting_sweep_gets_on_at_a_server_where_a_killed_agent_left_other_pro
     wait_for(lambda: len(server_queue(server.url).all) == 2, "two at the server", workspace)
     workspace.kill(agent)
     waiting = waiting_sweep(workspace, FOUR)
-    assert waiting.wait(15) == 0
+    assert waiting.wait(60) == 0
     check_sweep(workspace, next(batch.id for batch in batches(workspace) if batch.id != left), FOUR)
 
 

@@ -187,7 +187,7 @@ def end_with_streams_open(run: Run) -> None:
     [process] = run.workspace.processes
     process.send_signal(signal.SIGTERM)
     try:
-        assert process.wait(10) == 143, "nobody is waited for who does not end TLS"
+        assert process.wait(60) == 143, "nobody is waited for who does not end TLS"
     finally:
         for stream in streams:
             stream.close()

@@ -362,7 +362,7 @@ def held(night: AgentWorkspace) -> Iterator[AgentWorkspace]:
     assert holder.stdout.readline() == "locked\n"
     yield night
     holder.stdin.close()
-    holder.wait(20)
+    holder.wait(60)
     holder.stdout.close()
 
 

@@ -64,7 +64,7 @@ def test_it_serves_until_a_signal(workspace: AgentWorkspace) -> None:
     assert f"http://127.0.0.1:{port}" in told
     assert remaining(port) == 0
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 143
+    assert process.wait(60) == 143
     assert "Traceback" not in workspace.log.read_text(encoding="utf-8")
 
 
@@ -74,7 +74,7 @@ def test_a_run_is_also_a_gateway_where_it_has_a_port(workspace: AgentWorkspace) 
     wait_for_words(workspace, f"The gateway is at http://127.0.0.1:{port}")
     assert remaining(port) == 0
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
+    assert process.wait(60) == 130
 
 
 def test_a_run_whose_port_is_taken_says_so_and_works_on(

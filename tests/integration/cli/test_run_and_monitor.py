@@ -189,7 +189,7 @@ def test_a_reader_that_has_enough_does_not_stop_the_work(night: AgentWorkspace) 
         process.stdout.readline()
         process.stdout.close()
         told = process.stderr.read()
-        process.wait(30)
+        process.wait(60)
     assert "Traceback" not in told
     assert night.counts().done == 3
 
@@ -251,7 +251,7 @@ def test_run_without_a_server_says_so_once_and_goes_on_when_it_is_there(
     process = start_e3(night, "run", "--until-idle")
     wait_for_words(night, ["△ Server down", "is ComfyUI running there?", "○ Pending  knight.yaml"])
     server.start()
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     told = night.log.read_text(encoding="utf-8")
     assert told.count("△ Server down") == 1
     assert "● Server up" in told

@@ -24,7 +24,7 @@ async def writer_kept_busy(store: Store):  # type: ignore[no-untyped-def]
 
     def dawdle(session: Session) -> None:
         entered.set()
-        leave.wait(20)
+        leave.wait(60)
 
     task = asyncio.create_task(store.driver.write(dawdle))
     await asyncio.to_thread(entered.wait, 20)
@@ -138,7 +138,7 @@ async def test_a_look_sees_one_moment_however_long_it_takes(store: Store, databa
     def look_twice(session: Session) -> tuple[int, int]:
         first = len(session.rows("jobs_pending", most=10))
         looking.set()
-        go_on.wait(20)
+        go_on.wait(60)
         return first, len(session.rows("jobs_pending", most=10))
 
     task = asyncio.create_task(store.driver.read(look_twice))

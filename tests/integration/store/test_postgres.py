@@ -96,7 +96,7 @@ def test_several_processes_may_make_the_tables_at_once() -> None:
         url, at_once = postgres.new_database(), threading.Barrier(4)
 
         def migrate(url: str = url, at_once: threading.Barrier = at_once) -> tuple[int, int]:
-            at_once.wait(20)
+            at_once.wait(60)
             return migrate_store(url)
 
         with ThreadPoolExecutor(4) as threads:

@@ -148,7 +148,7 @@ def test_the_running_prompt_of_somebody_else_is_never_interrupted(here: Cancelli
 def test_what_does_not_stop_is_reported_and_not_counted(here: Cancelling) -> None:
     batch = here.fed(painting("1..3", "Deaf"))
     here.inside.start_one()
-    assert here.paints.wait(10)
+    assert here.paints.wait(60)
     done = here.cancelled(batch)
     assert done.interrupted == []
     assert done.not_stopped == [{"prompt_id": batch.prompt_ids[0], "reason": member_endings.STILL_RUNS}]
@@ -256,12 +256,12 @@ def test_members_that_are_not_queued_yet_never_are(here: Cancelling, monkeypatch
         put(item)
         if item[2]["20"]["inputs"]["e3_index"] == 3:
             reached.set()
-            may_go.wait(10)
+            may_go.wait(60)
 
     monkeypatch.setattr(queue, "put", slow_put)
     here.post(painting("1..8", "Colour"))
     batch = here.newest()
-    assert reached.wait(10)
+    assert reached.wait(60)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(here.cancelled, batch)
         may_go.set()

@@ -81,7 +81,7 @@ def test_a_first_that_ended_before_anybody_looked_is_found(
     here = pack(is_old=is_old)
     may_look = threading.Event()
     read = here.manager.host.queue
-    monkeypatch.setattr(here.manager.host, "queue", lambda: read() if may_look.wait(10) else None)
+    monkeypatch.setattr(here.manager.host, "queue", lambda: read() if may_look.wait(60) else None)
     prompt = painting("1..3", "Fails", at=failing)
     prompt["30"] = {"class_type": "Save", "inputs": {"images": ["1", 0], "filename_prefix": "own"}}
     batch = here.batch(prompt)
@@ -196,7 +196,7 @@ def test_a_grid_that_takes_long_keeps_no_other_batch_waiting(
 ) -> None:
     may_end = threading.Event()
     save = sys.modules["comfyui_agent.nodes.core.batch_grid"]
-    monkeypatch.setattr(save, "save_grid", lambda *_: may_end.wait(10) and [GRID])
+    monkeypatch.setattr(save, "save_grid", lambda *_: may_end.wait(60) and [GRID])
     here = pack()
     slow = here.batch(painting("1,2", "Fails", grid=True, at=2))
     until(lambda: slow.claimed, "its grid is being made")

@@ -45,7 +45,7 @@ def at_once(works: Sequence[Callable[[], T]]) -> list[T]:
     start = threading.Barrier(len(works))
 
     def run(work: Callable[[], T]) -> T:
-        start.wait(10)
+        start.wait(60)
         return work()
 
     with ThreadPoolExecutor(len(works)) as pool:

@@ -84,7 +84,7 @@ async def test_callers_take_turns() -> None:
     made, may, order = Planning(), threading.Event(), list[str]()
 
     def work(who: str) -> Callable[[Any], Any]:
-        return lambda _: may.wait(10) and order.append(who)
+        return lambda _: may.wait(60) and order.append(who)
 
     waiting = [planned(made, work(who), who=who) for who in ("token 1", "token 1", "token 1", "token 2", "token 2")]
     await asyncio.sleep(0.02)
@@ -95,7 +95,7 @@ async def test_callers_take_turns() -> None:
 
 async def test_one_that_waits_too_long_for_its_turn_says_what_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     made, may = Planning(), threading.Event()
-    busy = planned(made, lambda _: may.wait(10))
+    busy = planned(made, lambda _: may.wait(60))
     await asyncio.sleep(0)
     monkeypatch.setattr(sweep_planning, "SECONDS", 0.02)
     problem = await refused(planned(made, lambda _: None))
@@ -109,10 +109,10 @@ async def test_a_few_may_wait_and_one_caller_leaves_places_for_others(monkeypatc
     monkeypatch.setattr(sweep_planning, "MOST_WAITING", 4)
     monkeypatch.setattr(sweep_planning, "MOST_EACH", 3)
     made, may = Planning(), threading.Event()
-    waiting = [planned(made, lambda _: may.wait(10), who="token 1") for _ in range(3)]
+    waiting = [planned(made, lambda _: may.wait(60), who="token 1") for _ in range(3)]
     await asyncio.sleep(0)
     assert "too many of your sweeps" in (await refused(planned(made, int, who="token 1"))).detail
-    waiting.append(planned(made, lambda _: may.wait(10), who="token 2"))
+    waiting.append(planned(made, lambda _: may.wait(60), who="token 2"))
     await asyncio.sleep(0)
     problem = await refused(planned(made, int, who="token 3"))
     assert (problem.status, "4 wait already" in problem.detail) == (503, True)

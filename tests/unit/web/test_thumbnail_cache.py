@@ -24,7 +24,7 @@ def painted(path: Path, colour: int = 0x3050A0) -> Path:
     return path
 
 
-async def until(condition: Callable[[], bool], what: str, timeout: float = 10) -> None:
+async def until(condition: Callable[[], bool], what: str, timeout: float = 60) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
@@ -42,7 +42,7 @@ class Maker:
 
     def __call__(self, source: Path, target: Path, width: int) -> None:
         self.begun.append(source)
-        assert self.may.wait(10)
+        assert self.may.wait(60)
         self.really_make(source, target, width)
 
 
