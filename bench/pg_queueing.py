@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ AGENTS = 8
 """How many agents share the callers where there are many. One agent has one connection that writes; the others have one
 for each caller."""
 JOBS = size(400, 16)
+WINDOW = 4 * max(CALLERS)
+"""Jobs in work at a server at most."""
 WHY = "E3 keeps states, leases, attempts, events and counts of a job where others keep a row or two"
 
 Cycle = Callable[[str], Awaitable[None]]
@@ -62,7 +65,7 @@ async def by_store(url: str, callers: int, agents: int = 1) -> Drive:
 
     async def cycle(name: str) -> None:
         number = int(name.split("_")[1]) % agents
-        store, server = stores[number], Window(f"{SERVER}/{number}", 4 * max(CALLERS))
+        store, server = stores[number], Window(f"{SERVER}/{number}", WINDOW)
         await store.run(ops.submit_jobs, [NewJob(name, "T2I", "wf", template, json.loads(PAYLOAD))])
         while not (found := await store.run(ops.lease_jobs, WORKER, server, [mint_prompt_id()], LEASE_SECONDS)):
             pass  # others took what was there when it looked
@@ -174,8 +177,11 @@ async def by_procrastinate(url: str, callers: int) -> float:
     return rate
 
 
-async def by_pgqueuer(url: str, callers: int) -> float:
-    """enqueue, dequeue, log. A job whose heartbeat is old is handed out again; a failed one is kept for a retry."""
+async def by_pgqueuer(url: str, callers: int, *, limit: int = 0) -> float:
+    """enqueue, dequeue, log. A job whose heartbeat is old is handed out again; a failed one is kept for a retry.
+
+    `limit`: of jobs in work over all workers, 0 for none. E3 always keeps one: the window of a server.
+    """
     import asyncpg
     from pgqueuer.db import AsyncpgPoolDriver
     from pgqueuer.ports.repository import EntrypointExecutionParameter
@@ -184,7 +190,7 @@ async def by_pgqueuer(url: str, callers: int) -> float:
     async with asyncpg.create_pool(url, min_size=callers, max_size=callers) as pool:
         queries = Queries(AsyncpgPoolDriver(pool))
         await queries.install()
-        entrypoints: Any = {"render": EntrypointExecutionParameter(concurrency_limit=0)}
+        entrypoints: Any = {"render": EntrypointExecutionParameter(concurrency_limit=limit)}
         worker: Any = uuid.uuid4()
 
         async def cycle(name: str) -> None:
@@ -196,7 +202,11 @@ async def by_pgqueuer(url: str, callers: int) -> float:
         return await drive(callers, cycle)
 
 
-RIVALS = {"procrastinate, defer, fetch and finish": by_procrastinate, "pgqueuer, enqueue, dequeue and log": by_pgqueuer}
+RIVALS: dict[str, Callable[[str, int], Awaitable[float]]] = {
+    "procrastinate, defer, fetch and finish": by_procrastinate,
+    "pgqueuer, enqueue, dequeue and log, with a limit of jobs in work as E3 has it": partial(by_pgqueuer, limit=WINDOW),
+    "pgqueuer without a limit": by_pgqueuer,
+}
 
 
 def measure_with(server: Postgres, callers: int) -> list[Line]:
