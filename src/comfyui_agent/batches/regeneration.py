@@ -123,7 +123,7 @@ def page_again(
     try:
         workflow = find(name if isinstance(name, str) and name else job.workflow_id)
         if seed is not None:
-            changes = {**_new_seeds(workflow, seed, changes), **changes}
+            changes = {**new_seeds(workflow, seed, changes), **changes}
             if not changes:
                 raise BadPage(f"{job.config_name}: its workflow has no seed to change: give new inputs with --set")
         inputs = _changed(workflow, settings_of(job, book), changes)
@@ -150,7 +150,7 @@ def page_again(
     )
 
 
-def _new_seeds(workflow: Workflow, seed: int, changes: Mapping[str, Any]) -> dict[str, Any]:
+def new_seeds(workflow: Workflow, seed: int, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The same new seed at every seed of the workflow that `changes` does not set."""
     given = {place for name in changes for place in _places(workflow, name)}
     return {

@@ -47,6 +47,8 @@ class SweepRequest:
     grid: GridAxes = field(default_factory=GridAxes)
     skip_bad: bool = False
     batch_id: str = ""
+    pictures: Mapping[str, str] = field(default_factory=dict)
+    """Stored input pictures of the workflow by place, where no value of the sweep goes."""
 
 
 class GridSaid(Section):

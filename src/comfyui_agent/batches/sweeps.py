@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from comfyui_agent.batches.axes import BadSweep, CountedAxes
 from comfyui_agent.batches.members import Shared, share
@@ -66,8 +67,11 @@ class Sweep:
                 metadata={"combination": values},
                 batch_id=self.batch.id,
                 batch_index=index,
-                pictures=self._keep(workflow, bound),
+                pictures={**self._kept_already(bound), **self._keep(workflow, bound)},
             )
+
+    def _kept_already(self, bound: Mapping[str, Any]) -> dict[str, str]:
+        return {where: name for where, name in self.request.pictures.items() if where not in bound}
 
 
 def define(

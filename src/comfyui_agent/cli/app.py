@@ -21,6 +21,7 @@ class Commands(LazyGroup):
     modules: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("run", "monitor", "execute"), "agents"),
         **dict.fromkeys(("add", "retry", "cancel", "dismiss"), "job_commands"),
+        **dict.fromkeys(("again", "vary", "use", "takes"), "onward"),
         "show": "queue",
     }
 

@@ -181,6 +181,7 @@ class Retention(_Section):
     jobs_days: Days = _days()
     events_days: Days = _days()
     attempts_days: Days = _days()
+    takes_days: Days = _days()
     inputs_days: Days = _days()
     thumbnails_days: Days = _days()
     keep_files: bool = _setting(True, "true or false")

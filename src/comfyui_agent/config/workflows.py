@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BeforeValidator, Field
@@ -43,6 +43,7 @@ class _Entry(Section):
     description: str = Field(default="", description="a text in quotes")
     defaults: dict[str, Any] = Field(default={}, description="a mapping of names to values")
     inputs: dict[str, Texts] = Field(default={}, description='a mapping of names to places, such as prompt: "6.text"')
+    purpose: Literal["", "upscale"] = Field(default="", description="upscale, if it makes a larger picture of one")
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Workflows:
         self._stamp: Stamp | None = None
         self._templates: dict[Path, tuple[Stamp, Workflow]] = {}
         self._found: dict[str, Workflow] = {}
-        self._texts = WorkspaceTexts(workspace.root)
+        self.texts = WorkspaceTexts(workspace.root)
 
     def refresh(self) -> None:
         """Read `workflows.yaml` if it changed. If it is wrong, raises Complaints and keeps the recipes known before."""
@@ -123,7 +124,7 @@ class Workflows:
         if kept is None or kept[0] != stamp:
             try:
                 graph = read_template(path)
-                kept = stamp, Workflow(recipe, Template.of(graph), graph, Places(graph), self._texts)
+                kept = stamp, Workflow(recipe, Template.of(graph), graph, Places(graph), self.texts)
             except RecursionError:
                 raise NoWorkflow(f"{path} is nested too deep for a workflow") from None
             self._templates[path] = kept

@@ -46,6 +46,8 @@ class Recipe:
     required_inputs: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    purpose: str = ""
+    """What else it is offered for: `upscale`."""
 
     @property
     def names(self) -> dict[str, str]:
@@ -235,6 +237,17 @@ def _number(value: Any, wants_whole: bool, takes: str) -> int | float:
     if not is_finite or isinstance(number, bool):
         raise ValueError(f"{_short(value)} does not fit: {takes} {'a whole number' if wants_whole else 'a number'}")
     return int(number) if isinstance(number, float) and wants_whole and number.is_integer() else number
+
+
+def literal(value: Any) -> Any:
+    """Values in which nothing is a placeholder: each `${name}` stands for itself when they are filled in."""
+    if isinstance(value, str):
+        return TOKEN.sub(lambda token: f"$${{{token[1]}}}" if token[1] else "$$${", value)
+    if isinstance(value, list):
+        return [literal(part) for part in value]
+    if isinstance(value, dict):
+        return {key: literal(part) for key, part in value.items()}
+    return value
 
 
 def _short(value: Any) -> str:

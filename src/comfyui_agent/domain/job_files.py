@@ -51,6 +51,7 @@ class FileVerdict(TextEnum):
     LATER = "later"
     """The job runs. The file is submitted again when it has ended."""
     RESUBMITTED = "resubmitted"
+    """The job has ended, and makes another result with the values of the file."""
     FINISHED = "finished"
     """The job is done, and the file has to be moved to the finished ones."""
     ELSEWHERE = "elsewhere"
@@ -58,7 +59,7 @@ class FileVerdict(TextEnum):
     TAKEN = "taken"
     """A job of another file has the same output path. Nothing was recorded."""
     REJECTED = "rejected"
-    """The job is done, and the file is different."""
+    """The job is done, and the file is wrong, or one of another kind."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,6 @@ def judge(known: KnownJob | None, filed: ReadFile) -> FileVerdict:
                 return FileVerdict.REJECTED  # the known file was moved when done, so this is another one
             if is_same:
                 return FileVerdict.FINISHED
-            return FileVerdict.RESUBMITTED if known.resubmit and not filed.problem else FileVerdict.REJECTED
+            return FileVerdict.REJECTED if filed.problem else FileVerdict.RESUBMITTED
         case _:
             assert_never(known.status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NewType
 
 from comfyui_agent.domain.failures import FailureClass
@@ -116,6 +116,8 @@ class Job:
     lost_at: str | None
     needs: str | None
     """The key of what it needs of a server; None if that is not known yet."""
+    take: int | None
+    """The number of the result that counts, or is being made; None: it is the first."""
     is_shortened: bool = False
     """Whether large texts were cut, as in lists of jobs."""
 
@@ -153,6 +155,10 @@ class Job:
         if self.status is not JobStatus.FAILED or self.needs_attention:
             return self.status.value
         return "cancelled" if self.is_cancelled else "dismissed"
+
+    def of_take(self, number: int, outputs: tuple[str, ...]) -> Job:
+        """The job as if another of its results counted."""
+        return replace(self, take=number, outputs=outputs)
 
     def as_json(self) -> dict[str, Any]:
         """The row for scripts, with JSON columns as lists and objects."""

@@ -225,7 +225,8 @@ class Collector:
             are_fenced = await haul.pool.run(lambda: [haul.files.is_fenced(file.size) for file in haul.staged])
             mark = fence_mark(leased.lease.fence)
             extensions = [mark * is_fenced + each for each, is_fenced in zip(extensions, are_fenced, strict=True)]
-        paths = targets(haul.stem, extensions)
+        takes = await self.store.run(ops.list_takes, leased.lease.job_id) if leased.take else []
+        paths = targets(haul.stem, extensions, [path for take in takes for path in take.outputs])
         shown = [self.workspace.shown(path) for path in paths]
         for path in paths:
             try:

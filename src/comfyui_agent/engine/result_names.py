@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import re
+from collections.abc import Collection, Sequence
+from itertools import count
+from pathlib import Path, PurePath
 
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.kinds import ending_of, folder_of
@@ -24,11 +26,18 @@ def stem_of(leased: Leased, workspace: Workspace) -> Path:
     return workspace.finished(folder_of(leased.job_type)) / name
 
 
-def targets(stem: Path, extensions: Sequence[str]) -> list[Path]:
-    """The first result has the plain name, the next is `NAME_2.ext`. An extension may have a fence in front of it."""
+def targets(stem: Path, extensions: Sequence[str], taken: Collection[str] = ()) -> list[Path]:
+    """The first result has the plain name, the next is `NAME_2.ext`. An extension may have a fence in front of it.
+
+    `taken`: paths of the job's other takes. Their numbers are left out, whatever their extensions.
+    """
+    numbered = re.compile(rf"{re.escape(stem.name)}(?:_([1-9][0-9]*))?\.")
+    matches = [numbered.match(PurePath(path).name) for path in taken]
+    used = {int(match[1] or 1) for match in matches if match is not None}
+    free = (number for number in count(1) if number not in used)
     return [
         stem.with_name(f"{stem.name}.{extension}" if number == 1 else f"{stem.name}_{number}.{extension}")
-        for number, extension in enumerate(extensions, start=1)
+        for number, extension in zip(free, extensions, strict=False)
     ]
 
 

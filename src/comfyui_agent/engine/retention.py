@@ -42,6 +42,7 @@ class Ages:
     jobs: float | None = None
     events: float | None = None
     attempts: float | None = None
+    takes: float | None = None
     inputs: float | None = None
     thumbnails: float | None = None
     keep_files: bool = False
@@ -60,11 +61,13 @@ class Pruned:
     file_bytes: int = 0
     inputs: int = 0
     input_bytes: int = 0
+    takes: int = 0
     thumbnails: int = 0
     thumbnail_bytes: int = 0
 
     def __str__(self) -> str:
-        rows = ((self.jobs, "job"), (self.attempts, "attempt"), (self.events, "event"), (self.templates, "template"))
+        rows = [(self.jobs, "job"), (self.attempts, "attempt"), (self.events, "event"), (self.templates, "template")]
+        rows += [(self.takes, "take")] if self.takes else []
         files = (
             (self.files, "result file", self.file_bytes),
             (self.inputs, "input picture", self.input_bytes),
@@ -76,7 +79,7 @@ class Pruned:
 
 def ages_of(section: settings.Retention) -> Ages | None:
     """What the settings say. None if everything is kept."""
-    names = ("jobs", "events", "attempts", "inputs", "thumbnails")
+    names = ("jobs", "events", "attempts", "takes", "inputs", "thumbnails")
     ages = {name: days * DAY for name in names if (days := getattr(section, f"{name}_days"))}
     return Ages(**ages, keep_files=section.keep_files) if ages else None
 
@@ -92,6 +95,11 @@ async def prune(
         age = getattr(ages, table)
         if age is not None:
             await pruning.remove_rows(table, await store.run(ops.moment_before, age))
+    if ages.takes is not None:
+        before = await store.run(ops.moment_before, ages.takes)
+        while removed := await store.run(ops.remove_old_takes, before):
+            pruning.done.takes += removed
+            await sleep(pause)
     if ages.jobs is not None:
         await store.run(ops.forget_requests, ops.KEPT_DAYS)
         if await store.run(ops.bytes_of_unused_templates):  # looking for them keeps no writer waiting

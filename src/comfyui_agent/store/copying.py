@@ -25,6 +25,7 @@ from comfyui_agent.store.rows import time_text
 
 KEYS = (
     "templates:hash needs:key tokens:id sessions:hash batches:place jobs:id attempts:id files:path grid_files:path "
+    "takes:job_id,number "
     "events:id rejections:path server_states:server stuck_prompts:prompt_id batch_endings:batch_id "
     "ending_members:job_id idempotent_requests:key,scope endings:at,status timings:needs,server "
     "server_sets:server posted_prompts:job_id posted_files:path posted_counters:prefix uploads:path"

@@ -60,7 +60,7 @@ def _reason(verdict: FileVerdict, filed: ReadFile, row: KnownJob | None) -> str:
     if verdict is FileVerdict.REJECTED:
         if row is not None and is_of_another_folder(row, filed):
             return f"the name belongs to {row.source}, which is done already: give the file another name"
-        return filed.problem or "a job of this name is done already: give the file another name"
+        return filed.problem
     if verdict is FileVerdict.ELSEWHERE and row is not None:
         return f"the name belongs to {row.source}: give the file another name"
     return filed.problem

@@ -145,7 +145,7 @@ def undelivered(session: Session, job_id: JobId) -> list[str]:
 
 
 def _disclaim(session: Session, job_id: JobId, keep: set[str]) -> list[str]:
-    strays = [row["path"] for row in session.rows("files_of_job", job_id=job_id) if row["path"] not in keep]
+    strays = [row["path"] for row in session.rows("undelivered_files", job_id=job_id) if row["path"] not in keep]
     for path in strays:
         session.run("disclaim_file", path=path, job_id=job_id)
     return strays

@@ -48,6 +48,8 @@ class Leased:
     previous_worker: str | None = None
     running_seconds: float | None = None
     needs: str | None = None
+    take: int | None = None
+    """The number of the result that it makes; None: the first."""
 
     @property
     def is_posted(self) -> bool:

@@ -12,7 +12,7 @@ Nothing was changed when one of them is raised.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from comfyui_agent.config.validation import Complaint, Complaints
 
@@ -54,6 +54,11 @@ class Invalid(UseCaseError):
         first = complaints.found[0]
         message = f"{first.key}: {first.message}" if first.key else first.message
         return cls(message, line=str(first), found=complaints.found)
+
+    @classmethod
+    def of_problems(cls, problems: Mapping[str, str]) -> Invalid:
+        """Inputs that cannot be used, and why."""
+        return cls.of(Complaints([Complaint("", f"inputs.{name}", message) for name, message in problems.items()]))
 
     @classmethod
     def of_key(cls, key: str, message: str, remedy: str) -> Invalid:

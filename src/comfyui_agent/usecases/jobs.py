@@ -8,7 +8,7 @@ from typing import Any
 
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.jobs import Job, NewJob
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted_jobs, json_text
 from comfyui_agent.engine.intake.folder_scan import digest_of
@@ -52,11 +52,17 @@ async def submit_job(store: Store, intake: Intake, actor: Actor, tree: Mapping[s
     if holder is not None:
         message = f"outputs.file_path: {new.file_path} belongs to {holder}"
         raise Invalid.of_key("outputs.file_path", message, "Give this one another.")
+    return await queue_job(store, actor, new)
+
+
+async def queue_job(store: Store, actor: Actor, new: NewJob) -> Job:
+    """Queue one job that was checked. NotPossible if its name is taken."""
     async with actor.room(1):
         [job_id] = await store.run(ops.submit_jobs, [replace(new, created_by=actor.token_id)])
-    job = await store.run(ops.find_job_by_name, name)
+    job = await store.run(ops.find_job_by_name, new.config_name)
     if job_id is None or job is None:
-        raise NotPossible(f"there is a job {name} already", "Give this one another name, or leave it out.")
+        message = f"there is a job {new.config_name} already"
+        raise NotPossible(message, "Give this one another name, or leave it out.")
     await actor.audit(store, EventName.AUDIT_JOB_SUBMIT, job_id=job.id)
     return job
 

@@ -211,5 +211,6 @@ def _gone(name: str) -> NotShown:
 
 def _shown(job: Job, number: int, file: ResultFile) -> Result:
     url = f"/api/v1/jobs/{job.id}/results/{number}"
-    thumbnail = f"{url}/thumbnail?width={USUAL_WIDTH}&v={file.version}" if file.is_picture else None
-    return Result(number, file.path.name, f"{url}?v={file.version}", thumbnail, file.media_type)
+    version = f"v={file.version}" + (f"&take={job.take}" if job.take is not None else "")
+    thumbnail = f"{url}/thumbnail?width={USUAL_WIDTH}&{version}" if file.is_picture else None
+    return Result(number, file.path.name, f"{url}?{version}", thumbnail, file.media_type)

@@ -12,6 +12,13 @@ from comfyui_agent.store import operations as ops
 from support.intake import KNIGHT, Intake, Running, complaints, portrait, until
 
 OTHER = portrait(seed=2)
+
+
+def wrong(seed: int = 1) -> str:
+    return portrait(seed, outputs="no_such")
+
+
+WRONG = wrong()
 DONE = "jobs/finished/image/knight.yaml"
 HERE = "jobs/processing/image/knight.yaml"
 
@@ -183,9 +190,7 @@ async def test_changed_while_it_runs_and_it_fails_it_is_submitted_again(room: In
 
 
 @pytest.mark.parametrize("is_running", [True, False], ids=["while it runs", "over a restart"])
-async def test_after_done_another_file_of_the_name_is_renamed_with_the_reason_in_the_log(
-    room: Intake, is_running: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_after_done_another_file_of_the_name_makes_another_take(room: Intake, is_running: bool) -> None:
     await bring_to(room, "done")
     before = await room.job()
     if is_running:
@@ -193,36 +198,56 @@ async def test_after_done_another_file_of_the_name_is_renamed_with_the_reason_in
     room.drop(content=OTHER)
     if not is_running:
         await room.look_once()
+    job = await room.taken(status="pending")
+    assert (is_other(job.inputs), job.take, job.outputs) == (True, 2, before.outputs)
+    [kept] = await room.store.run(ops.list_takes, job.id)
+    assert (kept.number, kept.outputs, kept.inputs) == (1, before.outputs, before.inputs)
+    assert room.files() == {HERE, DONE}
+
+
+@pytest.mark.parametrize("is_running", [True, False], ids=["while it runs", "over a restart"])
+async def test_after_done_a_wrong_file_of_the_name_is_renamed_with_the_reason_in_the_log(
+    room: Intake, is_running: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bring_to(room, "done")
+    before = await room.job()
+    if is_running:
+        await room.watching()
+    room.drop(content=WRONG)
+    if not is_running:
+        await room.look_once()
     await until(lambda: is_rejected(room), "the file to be renamed")
     assert room.files() == {f"{HERE}.rejected", DONE}
-    assert (room.root / f"{HERE}.rejected").read_text() == OTHER
+    assert (room.root / f"{HERE}.rejected").read_text() == WRONG
     assert await room.job() == before
-    assert "done already" in (await room.store.run(ops.rejections))[f"{HERE}.rejected"]
-    assert any("done already" in record.getMessage() for record in caplog.records)
+    assert "no_such" in (await room.store.run(ops.rejections))[f"{HERE}.rejected"]
+    assert any("no_such" in record.getMessage() for record in caplog.records)
     assert "alert.file" in {event.name for event in await room.events()}
 
 
 async def test_a_second_rejected_file_of_a_name_does_not_overwrite_the_first(room: Intake) -> None:
     """Nor its reason."""
     await bring_to(room, "done")
-    (room.root / f"{HERE}.rejected").write_text(portrait(seed=1))
+    (room.root / f"{HERE}.rejected").write_text(wrong(1))
     await room.store.run(ops.reject_file, f"{HERE}.rejected", "the first reason")
     for seed in (2, 3):
-        room.drop(content=portrait(seed=seed))
+        room.drop(content=wrong(seed))
         await room.look_once()
     texts = {path: (room.root / path).read_text() for path in room.files() if path.endswith(".rejected")}
     names = [f"{HERE}{kept}.rejected" for kept in (".kept-1", ".kept-2", "")]
-    assert texts == {name: portrait(seed=seed) for seed, name in enumerate(names, start=1)}
-    done = "a job of this name is done already: give the file another name"
-    assert await room.store.run(ops.rejections) == dict(zip(names, ["the first reason", done, done], strict=True))
+    assert texts == {name: wrong(seed) for seed, name in enumerate(names, start=1)}
+    reasons = await room.store.run(ops.rejections)
+    assert set(reasons) == set(names)
+    assert reasons[names[0]] == "the first reason"
 
 
 async def test_a_rejected_file_under_another_name_is_a_new_job(room: Intake) -> None:
     await bring_to(room, "done")
     await room.watching()
-    room.drop(content=OTHER)
+    room.drop(content=WRONG)
     await until(lambda: is_rejected(room), "the file to be renamed")
-    (room.root / f"{HERE}.rejected").rename(room.path("knight_2.yaml"))
+    (room.root / f"{HERE}.rejected").unlink()
+    room.drop("knight_2.yaml", OTHER)
     job = await room.taken("knight_2.yaml")
     assert is_other(job.inputs)
 
@@ -390,7 +415,7 @@ async def test_two_monitors_reject_a_file_once(room: Intake, caplog: pytest.LogC
     for running in monitors:
         await room.settled(running)
     for number in range(5):
-        room.drop(content=portrait(seed=10 + number))
+        room.drop(content=wrong(10 + number))
         await until(lambda: is_away(room), "the file to be renamed")
         for running in monitors:
             await room.settled(running)

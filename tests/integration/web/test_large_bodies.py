@@ -104,6 +104,7 @@ STYLED = {"workflow": "styled", "inputs": {"style": "x" * 60 * KB}}
     ],
     ids=["long values", "a text of many parts", "a book"],
 )
+@pytest.mark.timing
 async def test_members_that_differ_in_long_values_are_bounded_as_a_whole(
     house: Served, path: str, body: dict[str, Any], words: str
 ) -> None:

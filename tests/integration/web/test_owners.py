@@ -99,6 +99,7 @@ CHANGES = [
     ("POST", "/api/v1/jobs/{job}/cancel", None, False),
     ("POST", "/api/v1/jobs/{job}/retry", None, True),
     ("PUT", "/api/v1/jobs/{job}/priority", {"priority": 60}, False),
+    ("PUT", "/api/v1/jobs/{job}/take", {"number": 1}, "done"),
     ("POST", "/api/v1/jobs/{job}/dismiss", None, True),
     ("POST", "/api/v1/jobs/dismiss", {"names": ["{job}"]}, True),
     ("POST", "/api/v1/jobs/cancel", {"names": ["{job}"]}, False),
@@ -112,7 +113,9 @@ CHANGES = [
 ]
 
 
-MAKING = ("/api/v1/jobs", "/api/v1/batches", "/api/v1/books", "/login", "/logout")
+ONWARD = tuple(f"/api/v1/jobs/1/{what}" for what in ("again", "vary", "use"))
+"""Make something of anybody's job, which stays as it is. What they make belongs to who asks."""
+MAKING = ("/api/v1/jobs", "/api/v1/batches", "/api/v1/books", "/login", "/logout", *ONWARD)
 
 
 async def test_every_change_of_something_owned_is_in_this_list(house: House) -> None:
@@ -125,7 +128,7 @@ async def test_every_change_of_something_owned_is_in_this_list(house: House) -> 
 
 
 @pytest.mark.parametrize(("method", "path", "body", "has_ended"), CHANGES, ids=[f"{c[0]} {c[1]}" for c in CHANGES])
-async def test_only_its_maker_may_change_it(house: House, method: str, path: str, body: Any, has_ended: bool) -> None:
+async def test_only_its_maker_may_change_it(house: House, method: str, path: str, body: Any, has_ended: Any) -> None:
     name = f"change-{CHANGES.index((method, path, body, has_ended))}"
     page = house.served
     noun = "books" if "book" in path else "batches" if "batch" in path else "jobs"
@@ -145,6 +148,8 @@ async def test_only_its_maker_may_change_it(house: House, method: str, path: str
             [member] = [job.as_json() async for job in ops.batch_members(page.store, made)]
         if path.endswith("{batch}/dismiss"):  # only what failed can be
             await page.fail((await page.lease(1, made))[0])
+        elif has_ended == "done":
+            await page.finish(next(each for each in await page.lease(64) if each.lease.job_id == member["id"]))
         elif has_ended:
             await page.store.run(ops.cancel_jobs, [JobId(member["id"])])
         return made, member["config_name"]

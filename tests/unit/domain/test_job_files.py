@@ -22,9 +22,9 @@ RULES: dict[tuple[JobStatus, str], FileVerdict] = {
     (FAILED, "same"): FileVerdict.UNCHANGED,
     (FAILED, "changed"): FileVerdict.RESUBMITTED,
     (DONE, "same"): FileVerdict.FINISHED,
-    (DONE, "changed"): FileVerdict.REJECTED,
+    (DONE, "changed"): FileVerdict.RESUBMITTED,
 }
-"""The contract's table. A retry, a change that was noted while it ran, and another folder are the exceptions below."""
+"""The documented table. A retry, a wrong file after the end, and another folder are the exceptions below."""
 
 
 def filed(digest: str = "new", *, problem: bool = False, is_moved: bool = False, is_retry: bool = False) -> ReadFile:
@@ -71,8 +71,8 @@ def expected(case: Case) -> FileVerdict:
         return FileVerdict.REJECTED
     if what == (FAILED, "same") and case.is_retry:
         return FileVerdict.RESUBMITTED
-    if what == (DONE, "changed") and case.resubmit and not case.problem:
-        return FileVerdict.RESUBMITTED
+    if what == (DONE, "changed") and case.problem:
+        return FileVerdict.REJECTED
     return RULES[what]
 
 
@@ -95,7 +95,7 @@ def test_the_same_bytes_again_change_nothing_in_the_queue() -> None:
         (PENDING, FileVerdict.UPDATED),
         (PROCESSING, FileVerdict.LATER),
         (FAILED, FileVerdict.RESUBMITTED),
-        (DONE, FileVerdict.REJECTED),
+        (DONE, FileVerdict.RESUBMITTED),
     ],
 )
 def test_a_row_without_a_file_counts_as_changed_by_one(status: JobStatus, verdict: FileVerdict) -> None:

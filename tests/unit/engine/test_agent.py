@@ -33,6 +33,30 @@ async def test_a_job_is_rendered_once_and_its_result_is_there_when_it_is_done(ro
     assert [each.outcome for each in await room.attempts()] == ["done"]
 
 
+async def test_a_job_that_is_rendered_again_names_each_result_apart_also_after_a_kill(room: Room) -> None:
+    """The second agent finds the name that the first one had claimed for the same take, and no other."""
+    await room.submit("a")
+    await room.start()
+    room.comfy.render()
+    await room.clock.advance(1)
+    for number in (2, 3):
+        job = await room.job()
+        assert await room.store.run(ops.resubmit_jobs, [(job.id, None)]) == [job.id]
+        await room.clock.advance(1)
+        claimed = f"jobs/finished/image/a_{number}.png"
+        await room.store.driver.write(
+            lambda session, claimed=claimed: session.run("claim_file", path=claimed, job_id=1)
+        )
+        (room.workspace.root / claimed).write_bytes(b"half")
+        room.comfy.render()
+        await room.clock.advance(1)
+        assert (await room.job()).outputs == (claimed,)
+    folder = room.workspace.root / "jobs" / "finished" / "image"
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == dict.fromkeys(
+        ("a.png", "a_2.png", "a_3.png"), PICTURE
+    )
+
+
 async def test_a_working_agent_keeps_the_time_of_its_lock_file_fresh_also_while_the_database_hangs(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,12 @@ def test_the_first_result_has_the_plain_name_and_each_its_own_extension() -> Non
     assert [path.name for path in paths] == ["v1.5.png", "v1.5_2.mp4", "v1.5_3.png"]
 
 
+def test_another_take_leaves_out_the_numbers_of_the_others() -> None:
+    taken = ["out/k.png", "out/k_3.f7.mp4", "out/k_x.png", "out/other_2.png"]
+    names = [path.name for path in targets(Path("/w/k"), ["png", "png", "png"], taken)]
+    assert names == ["k_2.png", "k_4.png", "k_5.png"]
+
+
 def test_a_file_in_the_way_is_kept_and_never_overwrites_another(tmp_path: Path) -> None:
     kept = []
     for text in ("one", "two"):

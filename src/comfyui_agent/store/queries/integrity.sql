@@ -11,12 +11,16 @@ SELECT config_name, bytes FROM (
     FROM jobs) AS sizes
 WHERE bytes > 0 ORDER BY bytes DESC LIMIT 3;
 
+-- part: used_templates
+SELECT template_hash FROM jobs WHERE template_hash IS NOT NULL
+    UNION ALL SELECT template_hash FROM takes WHERE template_hash IS NOT NULL
+
 -- name: bytes_of_unused_templates
 SELECT coalesce(sum(octet_length(graph)), 0) FROM templates
-WHERE hash NOT IN (SELECT template_hash FROM jobs WHERE template_hash IS NOT NULL);
+WHERE hash NOT IN ({used_templates});
 
 -- name: await_submissions
 SELECT {alone('templates')} AS waited;
 
 -- name: remove_unused_templates
-DELETE FROM templates WHERE hash NOT IN (SELECT template_hash FROM jobs WHERE template_hash IS NOT NULL);
+DELETE FROM templates WHERE hash NOT IN ({used_templates});

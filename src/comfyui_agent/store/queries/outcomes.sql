@@ -23,6 +23,10 @@ ON CONFLICT (path) DO NOTHING;
 -- name: files_of_job
 SELECT path FROM files WHERE job_id = :job_id;
 
+-- name: undelivered_files
+-- Files of a job that belong to none of its results.
+SELECT path FROM files WHERE job_id = :job_id AND {of_no_take};
+
 -- name: disclaim_file
 -- It stays on record as nobody's until it is removed.
 UPDATE files SET job_id = 0 WHERE path = :path AND job_id = :job_id;
@@ -30,9 +34,13 @@ UPDATE files SET job_id = 0 WHERE path = :path AND job_id = :job_id;
 -- name: forget_stray
 DELETE FROM files WHERE path = :path AND job_id = 0;
 
+-- part: of_no_take
+NOT EXISTS (SELECT 1 FROM takes WHERE takes.job_id = files.job_id AND files.path IN ({texts(takes.outputs)}))
+
 -- part: strays
 -- Files that the job claimed and did not deliver.
-(SELECT {json_list(path)} FROM files WHERE job_id = jobs.id AND path NOT IN ({texts(:outputs)})) AS strays
+(SELECT {json_list(path)} FROM files
+    WHERE job_id = jobs.id AND path NOT IN ({texts(:outputs)}) AND {of_no_take}) AS strays
 
 -- part: completed
 UPDATE jobs SET

@@ -21,7 +21,7 @@ WHERE id = :id AND coalesce(fence, 0) = :fence AND status IN ('pending', 'proces
     AND EXISTS (SELECT 1 FROM attempts WHERE id = :attempt_id AND outcome IS NULL)
 RETURNING id, fence, config_name, job_type, workflow_id, template_hash, inputs, server, prompt_id, retries_attempted,
     strikes, retry_limit, failure_class, file_path, output_node, timeout_seconds, avoids, source, digest, pictures,
-    batch_id, needs;
+    batch_id, needs, take;
 
 -- name: adopt_attempt
 UPDATE attempts SET worker_id = :worker WHERE id = :attempt_id

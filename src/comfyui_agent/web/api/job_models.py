@@ -85,6 +85,22 @@ class JobShown(JobRow):
     live: LiveFacts | None
 
 
+class TakeShown(BaseModel):
+    """One of the results of a job that was rendered again."""
+
+    number: int
+    counts: bool = Field(description="Whether it is the one that the job shows.")
+    outputs: list[str]
+    end_time: Moment
+    duration: float | None
+    server: str | None
+    results: list[Result]
+
+
+class TakesShown(BaseModel):
+    takes: list[TakeShown]
+
+
 class JobPageShown(BaseModel):
     jobs: list[JobListed]
     next: str | None = Field(description="The cursor of what follows; null at the end.")

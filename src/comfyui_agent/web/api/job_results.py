@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from fastapi.responses import FileResponse, Response
 
 from comfyui_agent.access.problem import Problem
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.engine.live_runs import read_preview
 from comfyui_agent.pools import FILES
+from comfyui_agent.usecases.takes import takes_of
 from comfyui_agent.web.api.parameters import PREFIX, Here, NamedJob, User
 from comfyui_agent.web.api.responses import FileAnswer
 from comfyui_agent.web.openapi import file_answer, file_answers, problems
@@ -26,12 +27,32 @@ Version = Annotated[
 Number = Annotated[int, Path(ge=1, le=9_999, description="Which of its results, from 1.")]
 
 
+async def job_of_take(
+    context: Here,
+    _: User,
+    job: NamedJob,
+    take: Annotated[
+        int | None, Query(ge=1, le=1_000_000, description="One of its takes; else the one that counts.")
+    ] = None,
+) -> Job:
+    """The job with the results of one of its takes."""
+    if take is None or take == (job.take or 1):
+        return job
+    found = next((each for each in await takes_of(context.store, job) if each.number == take), None)
+    if found is None:
+        raise Problem(404, f"{job.config_name} has no take {take}", f"See {PREFIX}/jobs/{job.id}/takes.")
+    return job.of_take(found.number, found.outputs)
+
+
+OfTake = Annotated[Job, Depends(job_of_take)]
+
+
 @router.get(
     "/{name}/results/{number}",
     response_class=FileResponse,
     responses=file_answers("image/*", "video/*", "audio/*", "model/*", "application/octet-stream"),
 )
-async def result(context: Here, _: User, job: NamedJob, number: Number, v: Version = None) -> Response:
+async def result(context: Here, _: User, job: OfTake, number: Number, v: Version = None) -> Response:
     """A result file."""
     try:
         found = await FILES.run(context.outputs.find, job, number)
@@ -53,7 +74,7 @@ async def result(context: Here, _: User, job: NamedJob, number: Number, v: Versi
 async def thumbnail(
     context: Here,
     _: User,
-    job: NamedJob,
+    job: OfTake,
     number: Number,
     width: Annotated[int, Query(ge=1, le=4096, description="In pixels; the next larger of 160, 320, 640, 1280.")] = 320,
     v: Version = None,

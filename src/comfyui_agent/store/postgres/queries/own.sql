@@ -42,8 +42,9 @@ SELECT pg_database_size(current_database()) AS bytes, 0 AS free;
 
 -- name: kept_pictures
 -- The names of kept input files that jobs use, or clients have uploaded.
-SELECT DISTINCT named.value AS name FROM jobs CROSS JOIN jsonb_each_text(e3_json(jobs.pictures)) AS named
-WHERE jobs.pictures IS NOT NULL AND jsonb_typeof(e3_json(jobs.pictures)) = 'object'
+SELECT DISTINCT named.value AS name FROM (SELECT pictures FROM jobs UNION ALL SELECT pictures FROM takes) AS used
+CROSS JOIN jsonb_each_text(e3_json(used.pictures)) AS named
+WHERE used.pictures IS NOT NULL AND jsonb_typeof(e3_json(used.pictures)) = 'object'
 UNION SELECT kept FROM uploads;
 
 -- part: inserted

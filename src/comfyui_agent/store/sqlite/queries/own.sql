@@ -33,8 +33,9 @@ FROM pragma_page_count AS pages, pragma_page_size AS sizes, pragma_freelist_coun
 -- name: kept_pictures
 -- The names of kept input files that jobs use, or clients have uploaded.
 SELECT DISTINCT CAST(named.value AS TEXT) AS name
-FROM jobs, json_each(CASE WHEN json_valid(jobs.pictures) THEN jobs.pictures ELSE '{}' END) AS named
-WHERE jobs.pictures IS NOT NULL
+FROM (SELECT pictures FROM jobs UNION ALL SELECT pictures FROM takes) AS used,
+    json_each(CASE WHEN json_valid(used.pictures) THEN used.pictures ELSE '{}' END) AS named
+WHERE used.pictures IS NOT NULL
 UNION SELECT kept FROM uploads;
 
 -- part: inserted
@@ -154,7 +155,7 @@ FROM jobs WHERE id = :id;
 {note_ending}
 {completed};
 {end_attempt}
-UPDATE files SET job_id = 0 WHERE job_id = :id AND path NOT IN ({texts(:outputs)});
+UPDATE files SET job_id = 0 WHERE job_id = :id AND path NOT IN ({texts(:outputs)}) AND {of_no_take};
 WITH ended AS (
     SELECT jobs.needs, attempts.server, is_load FROM attempts JOIN jobs ON jobs.id = attempts.job_id
     WHERE attempts.id = :attempt_id)
