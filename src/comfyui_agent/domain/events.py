@@ -41,6 +41,7 @@ class EventName(TextEnum):
     ALERT_POISON = "alert.poison"
     ALERT_GRID = "alert.grid"
     AUDIT_JOB_SUBMIT = "audit.job.submit"
+    AUDIT_INPUT_UPLOAD = "audit.input.upload"
     AUDIT_JOB_TAKE = "audit.job.take"
     AUDIT_JOB_RETRY = "audit.job.retry"
     AUDIT_JOB_CANCEL = "audit.job.cancel"

@@ -154,7 +154,7 @@ class GatewayBackend(Caller):
 
     async def object_info(self, node_class: str | None) -> Json:
         info = await self.gateway.facts.object_info(node_class)
-        return await self.gateway.uploads.offer(info)
+        return await self.gateway.offered_uploads.offer(info)
 
     async def system_stats(self) -> Json:
         return await self.gateway.facts.system_stats()

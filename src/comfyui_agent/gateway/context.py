@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.gateway.names import Entries
+from comfyui_agent.gateway.offered_uploads import OfferedUploads
 from comfyui_agent.gateway.relay import Relay
-from comfyui_agent.gateway.uploads import Uploads
 from comfyui_agent.gateway.validation import FleetDefinitions
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.posted_prompts import PostedPrompt
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor
+from comfyui_agent.usecases.uploads import Uploads
 from comfyui_agent.wire.dialect import Dialect
 from comfyui_agent.wire.prompts import Json
 
@@ -51,6 +52,7 @@ class Gateway:
 
     def __post_init__(self) -> None:
         self.uploads = Uploads(self.store, self.workspace)
+        self.offered_uploads = OfferedUploads(self.uploads)
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,14 @@ def problems(*statuses: int, sends: bool = False) -> dict[int | str, dict[str, A
     return {status: {"description": TITLES[status], "content": {MEDIA_TYPE: PROBLEM}} for status in found}
 
 
+BODY_IS_A_FILE: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
 def file_answer(*kinds: str) -> dict[str, Any]:
     """An answer that is a file."""
     schema = {"schema": {"type": "string", "format": "binary"}}

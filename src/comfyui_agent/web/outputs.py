@@ -91,7 +91,7 @@ class Outputs:
         self._root = workspace.results.folder
         self._roots = {self._root, workspace.root.resolve()}
         self._finished = (self._root / workspace.settings.paths.jobs_finished).resolve()
-        self._thumbnails = ThumbnailCache(workspace.thumbnails)
+        self.thumbnails = ThumbnailCache(workspace.thumbnails)
         self._own_folders = workspace.own_folders
         self._own_files = workspace.own_files
 
@@ -134,7 +134,7 @@ class Outputs:
             raise NotShown(f"{printable(result.path.name)} is no picture: it has no thumbnail")
         allowed = next((each for each in WIDTHS if each >= width), WIDTHS[-1])
         try:
-            return await self._thumbnails.get(result.path, result.version, allowed, lambda: self.local(result))
+            return await self.thumbnails.get(result.path, result.version, allowed, lambda: self.local(result))
         except FileNotFoundError:
             raise _gone(result.path.name) from None
         except NoThumbnail as error:

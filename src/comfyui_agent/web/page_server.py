@@ -27,6 +27,7 @@ from comfyui_agent.web.api import (
     batches,
     books,
     event_routes,
+    inputs,
     job_results,
     jobs,
     reports,
@@ -63,7 +64,7 @@ def create_app(context: Context) -> FastAPI:
         default_response_class=JsonAnswer,
     )
     app.state.context = context
-    routes = (jobs, variations, job_results, batches, books, servers, workflows, reports, event_routes)
+    routes = (jobs, variations, job_results, batches, books, servers, workflows, inputs, reports, event_routes)
     for module in (*routes, probes, openapi, site):
         app.include_router(module.router)
     add_handlers(app)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +28,9 @@ MOST_REMEMBERED = 10_000
 HEAD = 512
 MEDIA = ("image", "video", "audio", "3d", "latent")
 PATIENCE = 2.0
+KEPT_INPUT = "input:"
+"""Before the name of a kept file: an upload, or what a job had."""
+KEPT_NAME = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{1,8}")
 
 
 class Unusable(Exception):
@@ -93,6 +97,9 @@ class InputFiles:
             place = workflow.places.all[text]
             try:
                 if isinstance(value, str) and takes_file(place.class_type, place.name):
+                    if value.startswith(KEPT_INPUT):
+                        kept[text] = self.known(value.removeprefix(KEPT_INPUT))
+                        continue
                     found = self.local_file(value)
                     if found is not None:
                         kept[text] = self.keep(found)
@@ -103,6 +110,17 @@ class InputFiles:
         if problems:
             raise Unbindable(problems)
         return kept
+
+    def known(self, name: str) -> str:
+        """The name of a file that is kept already. Unusable if there is none."""
+        path = self._workspace.kept_inputs / name
+        if KEPT_NAME.fullmatch(name) is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(path)  # or it may be removed as unused before its job is there
+                return name
+            if self._inputs.is_remote and self._inputs.exists(name):
+                return name
+        raise Unusable(f"there is no uploaded file {name[:80]!r}: upload it again")
 
     def keep_patiently(self, workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
         """`keep_all` for a thread that may wait for a file that is being written. NotKept if it cannot be done now."""

@@ -183,6 +183,19 @@ class WorkflowShown(BaseModel):
     problem: str | None = Field(description="Why it cannot be used, if so.")
 
 
+class InputUploaded(BaseModel):
+    """A file that jobs can load: `value` is what they name it by."""
+
+    name: str
+    value: str
+    url: str
+    thumbnail: str
+
+
+class InputList(BaseModel):
+    inputs: list[InputUploaded]
+
+
 class WorkflowList(BaseModel):
     workflows: list[WorkflowShown]
 

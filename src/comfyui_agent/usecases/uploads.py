@@ -1,50 +1,83 @@
-"""Files that clients upload: kept by their digest, found by the place in the input folder that clients see."""
+"""Files that people and clients upload: kept by their digest, and found by the name that they gave."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
+from comfyui_agent.comfy.content import HEAD, check_file, recognise
+from comfyui_agent.comfy.errors import OutputProblem
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.events import EventName
+from comfyui_agent.engine.intake.input_files import KEPT_INPUT
 from comfyui_agent.files.connect import open_files
 from comfyui_agent.files.folder import sync_folder
-from comfyui_agent.pools import OBJECTS
+from comfyui_agent.pools import FILES, OBJECTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.actor import Actor
+from comfyui_agent.usecases.errors import Invalid, NotPossible
 from comfyui_agent.wire.places import FilePlace, Upload, names_to_try
-from comfyui_agent.wire.prompts import Json
 
 MOST_OFFERED = 1_000
+LARGEST_NAME = 120
+MEDIA = ("image", "video", "audio")
 ENDING = re.compile(r"\.[a-z0-9]{1,8}")
+UNSAFE = re.compile(r"[^\w .()-]+")
+
+
+@dataclass(frozen=True)
+class UploadedInput:
+    """An input file that was uploaded. Jobs name it by `value`, whatever becomes of the original."""
+
+    name: str
+    kept: str
+    media: str
+    size: int
+
+    @property
+    def value(self) -> str:
+        return f"{KEPT_INPUT}{self.kept}"
+
+
+async def keep_input(store: Store, workspace: Workspace, actor: Actor, data: bytes, name: str) -> UploadedInput:
+    """Keep an uploaded picture, film or sound under its digest. Invalid if it is none, or not whole."""
+    kind = recognise(data[:HEAD], name)
+    if kind.media not in MEDIA:
+        raise Invalid("it is no picture, film or sound", "Send a PNG, JPEG, WebP, MP4, WebM, FLAC or the like.")
+    stem = UNSAFE.sub("_", PurePosixPath(name.replace("\\", "/")).name.rpartition(".")[0])[:LARGEST_NAME].strip(" .")
+    whole = f"{stem or 'upload'}.{kind.extension}"
+    try:
+        await FILES.run(check_file, io.BytesIO(data), kind, whole)
+    except OutputProblem as error:
+        raise Invalid(error.message, "Send the whole file.") from None
+    try:
+        saved = await Uploads(store, workspace).save(Upload(FilePlace("input", "", whole), data, overwrite=False))
+    except OSError as error:
+        raise NotPossible(f"the file cannot be kept: {error.strerror}", "Try again in a while.") from None
+    found = UploadedInput(saved, _kept_name(data, saved), kind.media, len(data))
+    await actor.audit(store, EventName.AUDIT_INPUT_UPLOAD, message=f"{saved}, {len(data):,} bytes")
+    return found
 
 
 class Uploads:
+    """The input folder that all clients see, wherever its files are rendered."""
+
     def __init__(self, store: Store, workspace: Workspace) -> None:
         self._store = store
         self._workspace = workspace
         self._files = open_files(workspace.inputs)
-        self._info: Json = {}
-        self._takers: list[str] = []
 
     async def find(self, paths: Iterable[str]) -> dict[str, str]:
         """The kept files of those paths that were uploaded."""
         wanted = list(paths)
         return await self._store.run(ops.find_uploads, wanted) if wanted else {}
-
-    async def offer(self, info: Json) -> Json:
-        """Node definitions, with uploads among the choices of inputs that take uploads."""
-        if info is not self._info:  # large, and the same for many calls
-            self._info, self._takers = info, [name for name, found in info.items() if "_upload" in str(found["input"])]
-        takers = {name: info[name] for name in self._takers}
-        if not takers:
-            return info
-        names = sorted(await self.newest())
-        return {**info, **{name: _offering(found, names) for name, found in takers.items()}} if names else info
 
     async def newest(self) -> list[str]:
         """Places in the input folder, newest first. Hidden files are left out."""
@@ -91,28 +124,6 @@ class Uploads:
         if self._files.is_remote and not self._files.exists(kept):
             self._files.publish(folder / kept, kept, replaces=True)
         return kept
-
-
-def _offering(definition: Json, names: list[str]) -> Json:
-    inputs = {
-        section: {name: _with_choices(spec, names) for name, spec in specs.items()}
-        if isinstance(specs, dict)
-        else specs
-        for section, specs in definition["input"].items()
-    }
-    return {**definition, "input": inputs}
-
-
-def _with_choices(spec: Any, names: list[str]) -> Any:
-    """The declaration of an input, with more choices if it takes uploads."""
-    if not isinstance(spec, list) or len(spec) < 2 or not isinstance(spec[1], dict):
-        return spec
-    kind, options = spec[0], spec[1]
-    if not any(key.endswith("_upload") and value for key, value in options.items()):
-        return spec
-    if isinstance(kind, list):
-        return [list(dict.fromkeys([*kind, *names])), options]
-    return [kind, {**options, "options": list(dict.fromkeys([*options.get("options", []), *names]))}]
 
 
 def _kept_name(data: bytes, name: str) -> str:
