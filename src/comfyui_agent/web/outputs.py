@@ -128,6 +128,11 @@ class Outputs:
         shown = (_shown(job, number, result) for number, result in numbered if result is not None)
         return list(islice(shown, most))
 
+    def bytes_of(self, job: Job) -> int:
+        """How much room the results of a job take, as far as they lie on this machine."""
+        found = (self._known(recorded, "") for recorded in job.outputs)
+        return sum(each.path.stat().st_size for each in found if each is not None and each.path.is_file())
+
     async def thumbnail(self, result: ResultFile, width: int) -> Path:
         """The thumbnail of a picture as a WebP file, at the next larger of `WIDTHS`. Raises NotShown."""
         if not result.is_picture:

@@ -58,7 +58,7 @@ ADDRESSES = (
     Address("/books/{book_id}", book.build, parameters=frozenset({"from"}), is_owned=True),
     Address("/servers", servers.build),
     Address("/reports", reports.build, parameters=frozenset({"kind"})),
-    Address("/new", new.build, Role.USER, frozenset({"kind", "workflow"})),
+    Address("/new", new.build, Role.USER, frozenset({"kind", "workflow", "from", "use", "picture"})),
     Address("/admin", admin.build, Role.ADMIN, frozenset({"class", "cursor"})),
     Address("/admin/books/{book_id}", book.build_for_admins, Role.ADMIN, frozenset({"from"})),
 )

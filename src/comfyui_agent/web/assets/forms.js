@@ -7,7 +7,10 @@
     job: { url: "/api/v1/jobs", page: (made) => `/jobs/${made.id}` },
     sweep: { url: "/api/v1/batches", page: (made) => `/batches/${encodeURIComponent(made.id)}` },
     book: { url: "/api/v1/books", page: (made) => `/books/${encodeURIComponent(made.id)}` },
+    again: { url: (form) => `/api/v1/jobs/${form.dataset.from}/again`, page: (made) => `/jobs/${made.id}` },
+    vary: { url: (form) => `/api/v1/jobs/${form.dataset.from}/vary`, page: (made) => `/batches/${encodeURIComponent(made.id)}` },
   };
+  const isSweep = (form) => ["sweep", "vary"].includes(form.dataset.send);
 
   /** The idempotency key of a form stays until the request succeeds or the form changes. */
   const keys = new WeakMap();
@@ -34,7 +37,7 @@
       const name = field.dataset.input;
       const given = read(field);
       if (swept.has(name) || given === "") continue;
-      if (!field.required && String(given) === field.dataset.now) continue;
+      if ((form.dataset.from || !field.required) && String(given) === field.dataset.now) continue;
       found[name] = given;
     }
     return found;
@@ -57,6 +60,12 @@
     const rank = priority ? { priority: number(priority) } : {};
     const workflow = form.dataset.workflow;
     switch (form.dataset.send) {
+      case "again":
+        return { inputs: inputs(form), ...rank };
+      case "vary": {
+        const set = axes(form);
+        return { set, mode: value(form, "mode") || "matrix", inputs: inputs(form, new Set(Object.keys(set))), ...rank };
+      }
       case "job":
         return { workflow_id: workflow, job_type: form.dataset.type, inputs: inputs(form), ...rank };
       case "sweep": {
@@ -106,9 +115,12 @@
     const wrong = [...form.querySelectorAll("input[pattern]")].filter((field) => field.value && !field.checkValidity());
     for (const field of empty) mark(form, keyOf(field), "Fill this in.");
     for (const field of wrong) mark(form, keyOf(field), `${field.title}, please.`);
-    if (form.dataset.send === "sweep" && !swept.size) said(form, "Name at least one input that changes, and its values.");
+    const isIdle = isSweep(form) && !swept.size;
+    if (isIdle) said(form, "Name at least one input that changes, and its values.");
+    const isSame = form.dataset.send === "again" && !Object.keys(sent.inputs).length;
+    if (isSame) said(form, "Nothing is different yet: change a value, or draw another seed.");
     (empty[0] ?? wrong[0])?.focus();
-    return empty.length + wrong.length > 0 || (form.dataset.send === "sweep" && !swept.size);
+    return empty.length + wrong.length > 0 || isIdle || isSame;
   }
 
   const keyOf = (field) => field.closest("[data-key-of]")?.dataset.keyOf ?? "";
@@ -123,7 +135,7 @@
     if (!keys.has(form)) keys.set(form, e3.idempotencyKey());
     button.disabled = true;
     try {
-      const made = await e3.call("POST", url, sent, { "Idempotency-Key": keys.get(form) });
+      const made = await e3.call("POST", typeof url === "string" ? url : url(form), sent, { "Idempotency-Key": keys.get(form) });
       location.assign(page(made));
     } catch (error) {
       button.disabled = false;
@@ -131,6 +143,19 @@
       marked[0]?.focus();
       e3.complain(error);
     }
+  }
+
+  /** How long so many pictures take and how much room they need, by what this workflow took before. */
+  function estimate(form, count) {
+    const { seconds, bytes, servers = 1 } = JSON.parse(form.dataset.estimate ?? "{}");
+    const found = [];
+    if (seconds) {
+      const left = (seconds * count) / Math.min(servers, count);
+      const shown = left < 90 ? `${Math.max(1, Math.round(left))} s` : left < 5400 ? `${Math.round(left / 60)} min` : `${(left / 3600).toFixed(1)} h`;
+      found.push(`about ${shown}${servers > 1 && count > 1 ? ` on ${Math.min(servers, count)} servers` : ""}`);
+    }
+    if (bytes) found.push(`${bytes * count < 1e6 ? Math.ceil((bytes * count) / 1e3) + " KB" : Math.ceil((bytes * count) / 1e6) + " MB"} on disk`);
+    return found;
   }
 
   let counting = null;
@@ -141,17 +166,20 @@
     const turn = ++counted;
     if (form.dataset.send === "book") {
       const pages = lines(form).length;
-      return said(form, pages ? e3.count(pages, "page") : "");
+      return said(form, pages ? [e3.count(pages, "page"), ...estimate(form, pages)].join(", ") : "");
     }
     const sent = body(form);
-    if (form.dataset.send !== "sweep" || !Object.keys(sent.set).length) return said(form, "");
+    if (!isSweep(form)) return said(form, estimate(form, 1).join(", "));
+    if (!Object.keys(sent.set).length) return said(form, "");
+    if (form.dataset.send === "vary") return said(form, "");
     let words;
     clear(form);
     try {
       const plan = await e3.call("POST", ROUTES.sweep.url, { ...sent, dry_run: true });
       const each = plan.axes.map((axis) => axis.values.length);
       const how = plan.mode === "matrix" && each.length > 1 ? `${each.join(" × ")} = ` : "";
-      words = `${how}${e3.count(plan.total, "picture")}. ${plan.warnings.join(" ")}`;
+      const costs = [e3.count(plan.total, "picture"), ...estimate(form, plan.total)].join(", ");
+      words = `${how}${costs}. ${plan.warnings.join(" ")}`;
     } catch (error) {
       const marked = turn === counted && (error.errors ?? []).filter(({ key, message }) => mark(form, key, message));
       words = marked.length ? "See what is marked." : error.words || error.title;
@@ -168,7 +196,7 @@
   });
   /** An input that the sweep changes is disabled as a single field. */
   function dim(form) {
-    const swept = new Set(form.dataset.send === "sweep" ? Object.keys(axes(form)) : []);
+    const swept = new Set(isSweep(form) ? Object.keys(axes(form)) : []);
     for (const field of form.querySelectorAll("[data-input]")) {
       field.disabled = swept.has(field.dataset.input);
       field.closest(".field").classList.toggle("is-swept", field.disabled);

@@ -1,18 +1,34 @@
-"""The page for a new picture, sweep or book, with a form of the workflow's inputs."""
+"""The page for a new picture, sweep or book, with a form of the workflow's inputs.
+
+`from` names a job: the form has its workflow as it was, filled with its values. `use` names a job whose result is the
+input picture: only workflows that take one are offered.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from comfyui_agent.access.problem import Problem
 from comfyui_agent.config.workflows import Workflow, names_of, open_places
 from comfyui_agent.domain.binding import TOKEN, Place, Unbindable
+from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import job_type_of
-from comfyui_agent.domain.needs import missing_for, needs_of_template
+from comfyui_agent.domain.needs import Offered, missing_for, needs_of_template
+from comfyui_agent.domain.node_classes import takes_file
 from comfyui_agent.domain.prompts import NoSuchPlace
+from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.values import draw_seeds
+from comfyui_agent.engine.intake.input_files import KEPT_INPUT
+from comfyui_agent.fleet.launch.state import server_urls
+from comfyui_agent.pools import FILES
+from comfyui_agent.store import operations as ops
+from comfyui_agent.store.job_pages import JobFilter
+from comfyui_agent.usecases.errors import UseCaseError
+from comfyui_agent.usecases.variations import original_of, picture_input
 from comfyui_agent.web.screens import NoScreen, Screen, View
 
 SENTENCES = {
@@ -22,7 +38,10 @@ SENTENCES = {
 }
 LONG = 40
 MOST_FIELDS = 60
+MOST_CHOICES = 2_000
 PROMPTS = ("prompt", "text", "positive")
+KEYS = ("seed", "width", "height", "frames")
+"""What people set first, besides the prompt and pictures."""
 
 
 @dataclass(frozen=True)
@@ -37,38 +56,142 @@ class Field:
     is_required: bool
     node: str
     is_seed: bool
+    choices: Sequence[str] = ()
+    """What servers offer there. Empty: anything goes, or nobody knows."""
+
+    @property
+    def rank(self) -> int:
+        """Prompts and pictures come first, then seed and size. The rest folds, unless it is required."""
+        if self.kind in ("long", "picture") and (self.is_required or "negative" not in self.name.lower()):
+            return 0
+        return 1 if self.is_required or self.name.partition("_")[0] in KEYS else 2
+
+    @property
+    def thumbnail(self) -> str:
+        """The address of a small picture of an uploaded input."""
+        is_kept = self.kind == "picture" and self.value.startswith(KEPT_INPUT)
+        return f"/api/v1/inputs/{self.value.removeprefix(KEPT_INPUT)}/thumbnail?width=320" if is_kept else ""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What the form begins with: a workflow, and values by name that are filled in."""
+
+    known: Sequence[str]
+    workflow: Workflow | None = None
+    filled: Mapping[str, str] | None = None
+    job: Job | None = None
+    """The job whose values or result they are."""
+    is_again: bool = False
+    trouble: str = ""
 
 
 async def build(view: View) -> Screen:
     kind = view.asked("kind", "one")
     if kind not in SENTENCES:
         raise NoScreen(f"there is nothing to make of the kind {kind[:100]!r}: it is one of {', '.join(SENTENCES)}")
-    trouble, workflow = "", None
-    known: list[str] = []
     try:
-        known = [each.workflow_id for each in await view.context.submissions.workflows() if not each.problem]
-        asked = view.asked("workflow") or next(iter(known), "")
-        workflow = await view.context.submissions.workflow(asked) if asked else None
+        begun = await _begun(view)
     except Problem as problem:
-        trouble = f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}"
-    fields = _fields(workflow) if workflow is not None else []
-    missing = await _missing(view, workflow) if workflow is not None else ""
+        begun = Begun((), trouble=f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}")
+    except UseCaseError as error:
+        begun = Begun((), trouble=f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}")
+    workflow = begun.workflow
+    offers = await _offers(view, workflow) if workflow is not None else {}
+    fields = _fields(workflow, begun, list(offers.values())) if workflow is not None else []
+    example, estimate = await _example(view, workflow.recipe.workflow_id) if workflow is not None else (None, {})
     values = {
         "kind": kind,
-        "known": known,
-        "trouble": trouble,
-        "missing": missing,
+        "begun": begun,
+        "known": begun.known,
+        "trouble": begun.trouble,
+        "missing": _missing(workflow, offers) if workflow is not None else "",
         "workflow": workflow.recipe if workflow else None,
-        "job_type": job_type_of(workflow.graph) if workflow else "",
-        "required": [field for field in fields if field.is_required],
-        "others": [field for field in fields if not field.is_required],
+        "job_type": begun.job.job_type
+        if begun.job and begun.is_again
+        else job_type_of(workflow.graph)
+        if workflow
+        else "",
+        "required": [field for field in fields if field.rank < 2],
+        "others": [field for field in fields if field.rank == 2],
         "prompts": [field.name for field in fields if field.kind == "long"],
         "default_priority": view.context.workspace.settings.default_priority,
+        "example": example,
+        "estimate": estimate,
     }
-    return Screen("new.html", "New", SENTENCES[kind], values=values, section="new")
+    return Screen("new.html", "New", _sentence(kind, begun), values=values, section="new")
 
 
-async def _missing(view: View, workflow: Workflow) -> str:
+def _sentence(kind: str, begun: Begun) -> str:
+    if begun.job is None:
+        return SENTENCES[kind]
+    name = begun.job.config_name
+    if not begun.is_again:
+        return f"The result of {name} is the input picture."
+    return f"Around {name}: say what varies." if kind == "sweep" else f"Like {name}, with what you change."
+
+
+async def _begun(view: View) -> Begun:
+    submissions = view.context.submissions
+    if view.asked("from"):
+        job = await _named(view, "from")
+        original = await original_of(view.context.store, submissions.intake, job)
+        return Begun((), original.workflow, {}, job, is_again=True)
+    known = [each.workflow_id for each in await submissions.workflows() if not each.problem]
+    if view.asked("use"):
+        job = await _named(view, "use")
+        return await _on_picture(view, known, job.outputs[0] if job.outputs else "", job)
+    if view.asked("picture"):
+        return await _on_picture(view, known, view.asked("picture"))
+    asked = view.asked("workflow") or next(iter(known), "")
+    return Begun(known, await submissions.workflow(asked) if asked else None)
+
+
+async def _on_picture(view: View, known: Sequence[str], picture: str, job: Job | None = None) -> Begun:
+    """The workflows that take one picture, with this one filled in."""
+    takers: dict[str, str] = {}
+    for name in known:
+        workflow = await view.context.submissions.workflow(name)
+        try:
+            takers[name] = picture_input(workflow)
+        except UseCaseError:
+            continue
+    if not takers:
+        return Begun((), job=job, trouble="No workflow here takes a picture: import one with a node that loads one.")
+    asked = view.asked("workflow")
+    chosen = asked if asked in takers else next(iter(takers))
+    workflow = await view.context.submissions.workflow(chosen)
+    return Begun(tuple(takers), workflow, {takers[chosen]: picture}, job)
+
+
+async def _named(view: View, parameter: str) -> Job:
+    job = await view.context.job_named(view.asked(parameter))
+    if job is None:
+        raise NoScreen(f"there is no job {view.asked(parameter)[:200]!r}: look for it in the queue")
+    return job
+
+
+async def _example(view: View, workflow_id: str) -> tuple[Job | None, dict[str, float]]:
+    """The last result of a workflow; seconds and bytes of one picture, and how many servers there are."""
+    store = view.context.store
+    wanted = JobFilter(status=JobStatus.DONE, workflow_id=workflow_id)
+    job = next(iter((await store.run(ops.job_page, wanted, None, 1)).jobs), None)
+    durations = await store.run(ops.past_durations, workflow_id)
+    found: dict[str, float] = {"servers": max(1, len(server_urls(view.context.workspace)))}
+    if durations:
+        found["seconds"] = median(durations)
+    if job is not None:
+        found["bytes"] = await FILES.run(view.context.outputs.bytes_of, job)
+    return job, found
+
+
+async def _offers(view: View, workflow: Workflow) -> Mapping[str, Offered]:
+    """What each server that answers in time offers of the workflow's nodes."""
+    classes = {place.class_type for place in workflow.places.all.values()}
+    return await view.context.submissions.intake.offers(classes)
+
+
+def _missing(workflow: Workflow, offers: Mapping[str, Offered]) -> str:
     """What no server has that the workflow names, where nothing else is filled in."""
     try:
         values, _ = workflow.bound({})
@@ -76,21 +199,23 @@ async def _missing(view: View, workflow: Workflow) -> str:
         values = error.bound
     needs = needs_of_template(workflow.template, values)
     needs = replace(needs, models=tuple(each for each in needs.models if not TOKEN.search(each.value)))
-    return missing_for([needs], await view.context.submissions.intake.offers(needs.classes))
+    return missing_for([needs], offers)
 
 
-def _fields(workflow: Workflow) -> list[Field]:
-    """The inputs that the recipe names, or every value of the template if it names none."""
+def _fields(workflow: Workflow, begun: Begun, offers: Sequence[Offered]) -> list[Field]:
+    """The inputs that the recipe names, the usual ones, and every other value of the template if it names none."""
     recipe, places = workflow.recipe, workflow.places
     named = dict.fromkeys([*recipe.required_inputs, *recipe.inputs, *places.placeholders, *recipe.defaults])
     if not named:
-        named = dict.fromkeys(next(iter(names_of(workflow, each)), each.place) for each in open_places(workflow))
-    fields = [_field(workflow, name) for name in named]
-    fields.sort(key=lambda field: (not field.is_required, field.kind not in ("long", "picture")))
-    return fields[:MOST_FIELDS]
+        named = dict.fromkeys([*places.usual])
+        covered = {place for found in places.usual.values() for place in found}
+        others = [each for each in open_places(workflow) if each.place not in covered]
+        named |= dict.fromkeys(next(iter(names_of(workflow, each)), each.place) for each in others)
+    fields = [_field(workflow, name, begun, offers) for name in named]
+    return sorted(fields[:MOST_FIELDS], key=lambda field: field.rank)
 
 
-def _field(workflow: Workflow, name: str) -> Field:
+def _field(workflow: Workflow, name: str, begun: Begun, offers: Sequence[Offered]) -> Field:
     recipe = workflow.recipe
     place = _place(workflow, name)
     now = recipe.defaults.get(name)
@@ -101,9 +226,30 @@ def _field(workflow: Workflow, name: str) -> Field:
     text = now if isinstance(now, str) else "" if now is None else json.dumps(now, ensure_ascii=False)
     is_empty = is_required and kind not in ("whole", "number", "yes") and name not in recipe.defaults
     is_seed = kind == "whole" and "seed" in name.lower()
-    value = str(draw_seeds(1)[0]) if is_seed else "" if is_empty else text
+    value = str(draw_seeds(1)[0]) if is_seed and not begun.is_again else "" if is_empty else text
+    kept = parsed_pictures(begun.job) if begun.is_again else {}
+    if place is not None and place.place in kept:
+        value = text = f"{KEPT_INPUT}{kept[place.place]}"
+    value = (begun.filled or {}).get(name, value)
     node = "" if place is None else f"{place.name} of node {place.node_id}, {place.title or place.class_type}"
-    return Field(name, kind, value, text, is_required, node, is_seed)
+    return Field(name, kind, value, text, is_required, node, is_seed, _choices(place, kind, offers))
+
+
+def parsed_pictures(job: Job | None) -> dict[str, str]:
+    """The kept input pictures of a job, by place."""
+    try:
+        found = json.loads(job.pictures) if job is not None and job.pictures else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _choices(place: Place | None, kind: str, offers: Sequence[Offered]) -> list[str]:
+    """What servers offer at a place, without numbers and files to load."""
+    if place is None or kind != "text" or takes_file(place.class_type, place.name):
+        return []
+    offered = (each.get(place.class_type, {}).get(place.name) or () for each in offers)
+    return sorted({choice for each in offered for choice in each})[:MOST_CHOICES]
 
 
 def _place(workflow: Workflow, name: str) -> Place | None:
