@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Place, Places, Recipe, bind
 from comfyui_agent.domain.drawing import Drawn, NoFiles, TextFiles, draw, new_seed
 from comfyui_agent.domain.jobs import Template
+from comfyui_agent.domain.needs import Offered
 from comfyui_agent.domain.prompts import Graph, NoSuchPlace
 from comfyui_agent.domain.texts import suggest
 from comfyui_agent.workflows.errors import NoDefinitions, NoWorkflowFound, WorkflowError
@@ -206,8 +207,8 @@ def read_workflow_file(path: Path, largest: int = LARGEST_TEMPLATE) -> FoundWork
         raise NoWorkflow(f"{path} cannot be read: {error}") from None
 
 
-def describe(workflow: Workflow) -> dict[str, Any]:
-    """The inputs of a workflow as JSON."""
+def describe(workflow: Workflow, offers: Sequence[Offered] = ()) -> dict[str, Any]:
+    """The inputs of a workflow as JSON, with the choices that servers offer."""
     recipe, described = workflow.recipe, []
     for place in open_places(workflow):
         facts = asdict(place)
@@ -219,8 +220,27 @@ def describe(workflow: Workflow) -> dict[str, Any]:
         "required_inputs": list(recipe.required_inputs),
         "defaults": dict(recipe.defaults),
         "placeholders": list(workflow.places.placeholders),
+        "inputs": _usual_as_json(workflow, offers),
         "places": described,
     }
+
+
+def usual_classes(workflow: Workflow) -> set[str]:
+    """The classes of the nodes that have the usual inputs."""
+    return {workflow.places.all[places[0]].class_type for places in workflow.places.usual.values()}
+
+
+def _usual_as_json(workflow: Workflow, offers: Sequence[Offered]) -> list[dict[str, Any]]:
+    recipe, found = workflow.recipe, []
+    named = {places: name for name, places in [*workflow.places.usual.items(), *recipe.inputs.items()]}
+    for places, name in named.items():
+        place = workflow.places.all.get(places[0]) if places else None
+        if place is not None:
+            offered = [choices for each in offers if (choices := each.get(place.class_type, {}).get(place.name))]
+            choices = sorted({choice for each in offered for choice in each}) or None
+            value = recipe.defaults.get(name, place.value)
+            found.append({"name": name, "places": list(places), "value": value, "choices": choices})
+    return found
 
 
 def open_places(workflow: Workflow) -> list[Place]:
