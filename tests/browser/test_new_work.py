@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, expect
@@ -130,3 +132,31 @@ def test_what_a_prompt_says_is_shown_and_never_run(site: Site, visit: Visit) -> 
         expect(words).to_be_attached()
         assert SCRIPT.replace("/", "")[:30] in (words.text_content() or "").replace("/", ""), path
         assert page.evaluate("window.ran") is None, path
+
+
+IMPORT = "Import a workflow"
+EDITOR = {"version": 0.4, "links": [], "nodes": [{"id": 1, "type": "EmptyImage", "widgets_values": [8, 8, 1, 3]}]}
+
+
+def test_a_file_of_the_editor_becomes_a_workflow_whose_form_opens(site: Site, visit: Visit, tmp_path: Path) -> None:
+    file = tmp_path / "My picture (1).json"
+    file.write_text(json.dumps(EDITOR))
+    page = visit(site, "/new").page
+    with page.expect_file_chooser() as chosen:
+        page.get_by_role("button", name=IMPORT).click()
+    chosen.value.set_files(file)
+    page.wait_for_url(re.compile(r"/new\?workflow=My(%20|\+)picture"))
+    said = page.get_by_role("region", name="What happened")
+    expect(said).to_contain_text("UI format, 1 node. Inputs: ")
+    expect(page.get_by_label("color", exact=True)).to_have_value("3")
+
+
+def test_a_file_that_is_refused_is_said_where_it_was_chosen(site: Site, visit: Visit, tmp_path: Path) -> None:
+    file = tmp_path / "gone.json"
+    file.write_text(json.dumps({**EDITOR, "nodes": [{"id": 4, "type": "Gone", "title": "My node"}]}))
+    visitor = visit(site, "/new")
+    visitor.expected = ("409 (Conflict)",)
+    visitor.page.locator("#import-file").set_input_files(file)
+    said = visitor.page.get_by_role("alert")
+    expect(said).to_contain_text("node 4 (My node): the server has no node Gone")
+    expect(visitor.page).to_have_url(re.compile(r"/new$"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,6 @@ from comfyui_agent.cli.completion import workflow_names
 from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.lazy_group import command_group
 from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
-from comfyui_agent.config.text_files import WorkspaceTexts
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import (
     NoWorkflow,
@@ -22,13 +22,12 @@ from comfyui_agent.config.workflows import (
     entry_of,
     names_of,
     open_places,
-    read_template,
 )
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.binding import Place, Places, Recipe
-from comfyui_agent.domain.jobs import Template
+from comfyui_agent.domain.binding import Place, Recipe
 from comfyui_agent.domain.texts import counted, listed
 from comfyui_agent.domain.value_types import Kind, text_of, type_of
+from comfyui_agent.fleet.workflow_conversion import open_workflows
 
 if TYPE_CHECKING:
     from comfyui_agent.lab.payloads import Payload
@@ -91,7 +90,7 @@ async def import_file(
     """
     from comfyui_agent.usecases.workflow_import import import_workflow  # with the client, for those who need it
 
-    found = await import_workflow(call.workspace, file, name or file.stem)
+    found = await import_workflow(call.workspace, file, name)
     if call.as_json:
         print_json(found.as_json())
         return
@@ -140,11 +139,10 @@ def _find(name: str, workspace: Workspace) -> Workflow:
     workflows, file = workflows_of(workspace), Path(name)
     try:
         if name not in workflows.recipes and file.is_file():
-            graph, path = read_template(file), file.resolve()
+            found, path = workflows.at(file), file.resolve()
             recipes = workflows.recipes.values()
             named = (each for each in recipes if (workspace.root / each.template_path).resolve() == path)
-            recipe = next(named, Recipe(file.stem, str(file)))
-            return Workflow(recipe, Template.of(graph), graph, Places(graph), WorkspaceTexts(workspace.root))
+            return replace(found, recipe=next(named, Recipe(file.stem, str(file))))
         if name.endswith(".json"):
             fail(f"there is no file {name}")
         return workflows.find(name)
@@ -164,7 +162,7 @@ def found_at(name: str, folder: Path) -> Path:
 
 
 def workflows_of(workspace: Workspace) -> Workflows:
-    found = Workflows(workspace)
+    found = open_workflows(workspace)
     try:
         found.refresh()
     except Complaints as error:
@@ -174,7 +172,7 @@ def workflows_of(workspace: Workspace) -> Workflows:
 
 def payload_named(name: str, workspace: Workspace, folder: Path, *, code: int = 2) -> Payload:
     """What a lab sends: a file, else a workflow of the workspace with its defaults, else a sample."""
-    from comfyui_agent.lab.payloads import PayloadError, bound_to_defaults, read_payload, sample_path
+    from comfyui_agent.lab.payloads import Payload, PayloadError, bound_to_defaults, read_payload, sample_path
 
     try:
         path = found_at(name, folder)
@@ -183,7 +181,7 @@ def payload_named(name: str, workspace: Workspace, folder: Path, *, code: int = 
         fail(f"{name[:100]!r} cannot be a workflow: {getattr(error, 'strerror', None) or error}", code=code)
     try:
         if is_file:
-            return read_payload(path)
+            return Payload.of(path.stem, open_workflows(workspace).at(path).graph)
         if name.lower().endswith(".json"):
             fail(f"there is no file {name}: give a workflow in API format, or an id of workflows.yaml", code=code)
         workflows = workflows_of(workspace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,20 +12,25 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field
 
+from comfyui_agent.config.converted_workflows import ConvertedWorkflows, Converter, ask_nobody
 from comfyui_agent.config.text_files import WorkspaceTexts
 from comfyui_agent.config.validation import Complaints, Document, Section, check, dotted
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Place, Places, Recipe, bind
 from comfyui_agent.domain.drawing import Drawn, NoFiles, TextFiles, draw, new_seed
 from comfyui_agent.domain.jobs import Template
+from comfyui_agent.domain.needs import Offered
 from comfyui_agent.domain.prompts import Graph, NoSuchPlace
 from comfyui_agent.domain.texts import suggest
-from comfyui_agent.workflows.errors import NoWorkflowFound
+from comfyui_agent.workflows.errors import NoDefinitions, NoWorkflowFound, WorkflowError
 from comfyui_agent.workflows.workflow_file import FoundWorkflow, find_workflow
 
 LARGEST_TEMPLATE = 32 * 1024 * 1024
 LONGEST_ID = 200
 WORKFLOW_ID = re.compile(r"[\w][\w .-]*")
+
+ENDINGS = (".json", ".png", ".webp", ".jpg", ".jpeg", ".mp4", ".webm", ".flac")
+"""Of the files that are workflows in the folder of workflows. Where several have one name, the first counts."""
 
 Stamp = tuple[int, int, int]
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
@@ -33,6 +38,11 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isin
 
 class NoWorkflow(Exception):
     """A workflow that cannot be used. The message says what is wrong and what to do."""
+
+
+class NotConvertedYet(NoWorkflow, OSError):
+    """A workflow in UI format that was never converted, and no server answers. Waiting may mend it: an OSError, as
+    what a machine lacks for a while."""
 
 
 class _Entry(Section):
@@ -67,14 +77,18 @@ class Workflow:
 
 
 class Workflows:
-    """Finds workflows by their id: in `workflows.yaml`, else as `workflows/<id>.json`."""
+    """Finds workflows by their id: in `workflows.yaml`, else as a file `<id>` in the folder of workflows.
 
-    def __init__(self, workspace: Workspace) -> None:
+    Those in UI format are converted once, by `convert`.
+    """
+
+    def __init__(self, workspace: Workspace, convert: Converter = ask_nobody) -> None:
         self._workspace = workspace
+        self._converted = ConvertedWorkflows(workspace.converted_workflows, convert)
         self.recipes: dict[str, Recipe] = {}
         self._stamp: Stamp | None = None
         self._templates: dict[Path, tuple[Stamp, Workflow]] = {}
-        self._found: dict[str, Workflow] = {}
+        self._found: dict[str, Workflow | NoWorkflow] = {}
         self.texts = WorkspaceTexts(workspace.root)
 
     def refresh(self) -> None:
@@ -88,22 +102,31 @@ class Workflows:
 
     def find(self, workflow_id: str) -> Workflow:
         """A workflow by its id. NoWorkflow if it is unknown or its template cannot be used."""
-        if workflow_id in self._found:
-            return self._found[workflow_id]
-        recipe = self.recipes.get(workflow_id)
-        if recipe is None:
-            path = self._workspace.workflow(workflow_id)
-            if not WORKFLOW_ID.fullmatch(workflow_id) or len(workflow_id) > LONGEST_ID or stamp_of(path) is None:
-                name = workflow_id[:LONGEST_ID]
-                raise NoWorkflow(f"{name!r} is not in {self._workspace.recipes.name}; {suggest(name, self.known())}")
-            recipe = Recipe(workflow_id, str(path))
-        self._found[workflow_id] = self._load(recipe)
-        return self._found[workflow_id]
+        found = self._found.get(workflow_id)
+        if found is None:
+            recipe = self.recipes.get(workflow_id) or self._recipe_of_file(workflow_id)
+            try:
+                found = self._load(recipe)
+            except NoWorkflow as error:
+                found = error
+            self._found[workflow_id] = found
+        if isinstance(found, NoWorkflow):
+            raise found.with_traceback(None)
+        return found
+
+    def _recipe_of_file(self, workflow_id: str) -> Recipe:
+        if WORKFLOW_ID.fullmatch(workflow_id) and len(workflow_id) <= LONGEST_ID:
+            plain = self._workspace.workflow(workflow_id)
+            for ending in ENDINGS:
+                if stamp_of(path := plain.with_name(f"{workflow_id}{ending}")) is not None:
+                    return Recipe(workflow_id, str(path))
+        name = workflow_id[:LONGEST_ID]
+        raise NoWorkflow(f"{name!r} is not in {self._workspace.recipes.name}; {suggest(name, self.known())}")
 
     def known(self) -> list[str]:
-        """All ids: those of `workflows.yaml`, then the templates in the folder of workflows."""
+        """All ids: those of `workflows.yaml`, then the files in the folder of workflows."""
         folder = self._workspace.workflow("any").parent
-        templates = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
+        templates = sorted(path.stem for path in folder.glob("*.*") if path.suffix in ENDINGS)
         return list(dict.fromkeys([*self.recipes, *templates]))
 
     def named(self, name: str, base: Path) -> Workflow:
@@ -112,8 +135,12 @@ class Workflows:
         if name not in self.recipes and (name.lower().endswith(".json") or path.is_file()):
             if not path.is_file():
                 raise NoWorkflow(f"there is no file {path}: name a template, or a workflow of this workspace")
-            return self._load(Recipe(path.stem, str(path)))
+            return self.at(path)
         return self.find(name)
+
+    def at(self, path: Path) -> Workflow:
+        """The workflow of a file, called as it. NoWorkflow if it cannot be used."""
+        return self._load(Recipe(path.stem, str(path.absolute())))
 
     def _load(self, recipe: Recipe) -> Workflow:
         path = self._workspace.root / recipe.template_path
@@ -123,7 +150,7 @@ class Workflows:
         kept = self._templates.get(path)
         if kept is None or kept[0] != stamp:
             try:
-                graph = read_template(path)
+                graph = read_template(path, self._converted.graph_of)
                 kept = stamp, Workflow(recipe, Template.of(graph), graph, Places(graph), self.texts)
             except RecursionError:
                 raise NoWorkflow(f"{path} is nested too deep for a workflow") from None
@@ -157,15 +184,18 @@ def read_recipes(path: Path) -> dict[str, Recipe]:
     return found
 
 
-def read_template(path: Path) -> Graph:
-    """The graph of a template in API format, bare, as the body of a post or in a picture. NoWorkflow if it has none."""
+def read_template(path: Path, convert: Callable[[Mapping[str, Any]], Graph] = ask_nobody) -> Graph:
+    """The graph of a template: a JSON file, or a picture or film that carries one. `convert` is for the UI format.
+
+    NoWorkflow if there is none, NotConvertedYet if no server answers for one.
+    """
     found = read_workflow_file(path)
-    if found.is_editor_format:
-        raise NoWorkflow(
-            f"{path} is a workflow as the editor saves it: e3 workflow import converts it, or "
-            "export it with Workflow → Export (API)"
-        )
-    return found.document
+    try:
+        return convert(found.document) if found.is_editor_format else found.document
+    except NoDefinitions as error:
+        raise NotConvertedYet(f"{path}: {error}") from None
+    except WorkflowError as error:
+        raise NoWorkflow(f"{path} is refused: {error}") from None
 
 
 def read_workflow_file(path: Path, largest: int = LARGEST_TEMPLATE) -> FoundWorkflow:
@@ -178,8 +208,8 @@ def read_workflow_file(path: Path, largest: int = LARGEST_TEMPLATE) -> FoundWork
         raise NoWorkflow(f"{path} cannot be read: {error}") from None
 
 
-def describe(workflow: Workflow) -> dict[str, Any]:
-    """The inputs of a workflow as JSON."""
+def describe(workflow: Workflow, offers: Sequence[Offered] = ()) -> dict[str, Any]:
+    """The inputs of a workflow as JSON, with the choices that servers offer."""
     recipe, described = workflow.recipe, []
     for place in open_places(workflow):
         facts = asdict(place)
@@ -191,8 +221,27 @@ def describe(workflow: Workflow) -> dict[str, Any]:
         "required_inputs": list(recipe.required_inputs),
         "defaults": dict(recipe.defaults),
         "placeholders": list(workflow.places.placeholders),
+        "inputs": _usual_as_json(workflow, offers),
         "places": described,
     }
+
+
+def usual_classes(workflow: Workflow) -> set[str]:
+    """The classes of the nodes that have the usual inputs."""
+    return {workflow.places.all[places[0]].class_type for places in workflow.places.usual.values()}
+
+
+def _usual_as_json(workflow: Workflow, offers: Sequence[Offered]) -> list[dict[str, Any]]:
+    recipe, found = workflow.recipe, []
+    named = {places: name for name, places in [*workflow.places.usual.items(), *recipe.inputs.items()]}
+    for places, name in named.items():
+        place = workflow.places.all.get(places[0]) if places else None
+        if place is not None:
+            offered = [choices for each in offers if (choices := each.get(place.class_type, {}).get(place.name))]
+            choices = sorted({choice for each in offered for choice in each}) or None
+            value = recipe.defaults.get(name, place.value)
+            found.append({"name": name, "places": list(places), "value": value, "choices": choices})
+    return found
 
 
 def open_places(workflow: Workflow) -> list[Place]:

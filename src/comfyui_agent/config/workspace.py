@@ -83,6 +83,11 @@ class Workspace:
         return self.beside_database.resolve() / "inputs"
 
     @property
+    def converted_workflows(self) -> Path:
+        """The folder of graphs that workflows in UI format became, beside the database."""
+        return self.kept_inputs.with_name("converted")
+
+    @property
     def secrets_key(self) -> Path:
         """The key that seals secrets in the database. Machines that share a database need the same file."""
         return self.beside_database.resolve() / "secrets.key"
@@ -170,6 +175,7 @@ class Workspace:
         folders = [self.recipes.parent, self.processing, self.root / self.settings.paths.workflows]
         folders.append(self.beside_database)
         folders += [self.locks, self.kept_inputs, self.thumbnails, self.kept_inputs.with_name("cache")]
+        folders.append(self.converted_workflows)
         folders += [self.processes] if self.settings.comfyui.launch else []
         return frozenset(folder.resolve() for folder in folders)
 

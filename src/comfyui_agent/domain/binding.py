@@ -77,6 +77,7 @@ class Places:
         self.placeholders: dict[str, list[str]] = defaultdict(list)
         self._to_fill: list[str] = []
         self._nodes = natural_order(graph)
+        self._by_address: dict[str, Place] = {}
         self._by_name: dict[str, list[str]] = defaultdict(list)
         self._by_title: dict[str, list[str]] = defaultdict(list)
         for node_id in self._nodes:
@@ -86,6 +87,9 @@ class Places:
 
     def _add(self, place: Place) -> None:
         self.all[place.place] = place
+        known = self._by_address.setdefault(address := f"{place.node_id}_{place.name}", place)
+        if len(place.node_id) < len(known.node_id):
+            self._by_address[address] = place
         tokens = _tokens_in(place.value)
         if tokens:
             self._to_fill.append(place.place)
@@ -143,8 +147,8 @@ class Places:
         node_id, dot, _ = name.partition(".")
         if dot and node_id in self._nodes:
             return self.addressed(name)
-        found = [place for place in self.all.values() if name == f"{place.node_id}_{place.name}"]
-        return min(found, key=lambda place: len(place.node_id)).place if found else None
+        found = self._by_address.get(name)
+        return found.place if found else None
 
     def _matching(self, name: str) -> list[str]:
         """The places whose input or node has this name."""

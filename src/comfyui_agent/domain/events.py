@@ -56,6 +56,7 @@ class EventName(TextEnum):
     AUDIT_BATCH_GRID = "audit.batch.grid"
     AUDIT_BOOK_CREATE = "audit.book.create"
     AUDIT_BOOK_REGENERATE = "audit.book.regenerate"
+    AUDIT_WORKFLOW_IMPORT = "audit.workflow.import"
     AUDIT_SERVER_PAUSE = "audit.server.pause"
     AUDIT_SERVER_DRAIN = "audit.server.drain"
     AUDIT_SERVER_RESUME = "audit.server.resume"

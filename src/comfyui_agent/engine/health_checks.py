@@ -13,7 +13,7 @@ from comfyui_agent.comfy.definitions import choices_of
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.config.validation import Complaints
-from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
+from comfyui_agent.config.workflows import NoWorkflow, Workflow
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import fitting
 from comfyui_agent.domain.failures import FailureClass
@@ -25,6 +25,7 @@ from comfyui_agent.engine.intake.folder_scan import look
 from comfyui_agent.engine.server_reports import look_at
 from comfyui_agent.files.connect import open_files
 from comfyui_agent.files.port import BadLocation, FilesAway
+from comfyui_agent.fleet.workflow_conversion import open_workflows
 from comfyui_agent.store.integrity import Finding
 
 PATIENCE = Limits(connect_seconds=3.0, answer_seconds=15.0, retries=0)
@@ -87,7 +88,7 @@ def look_at_job_files(workspace: Workspace, reasons: dict[str, str]) -> list[Fin
 
 def look_at_workflows(workspace: Workspace) -> tuple[list[Finding], list[Workflow]]:
     """Every workflow that `workflows.yaml` names, and whether its inputs have places."""
-    workflows = Workflows(workspace)
+    workflows = open_workflows(workspace)
     try:
         workflows.refresh()
     except Complaints as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import posixpath
 import re
@@ -11,7 +12,7 @@ from typing import Any
 
 from comfyui_agent.config.sealing import CannotOpen, SecretBox
 from comfyui_agent.config.validation import Complaints
-from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
+from comfyui_agent.config.workflows import NoWorkflow, Workflow
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Unbindable
 from comfyui_agent.domain.failures import FailureClass
@@ -22,6 +23,8 @@ from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, NoSuchPlace, avoidi
 from comfyui_agent.engine.collector import Unkeepable, expect_result
 from comfyui_agent.engine.result_names import stem_of
 from comfyui_agent.engine.server_inputs import uploads_of
+from comfyui_agent.fleet.workflow_conversion import open_workflows
+from comfyui_agent.pools import INTAKE
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.needs import Described
 from comfyui_agent.store.posted_prompts import ClientPrompt
@@ -54,8 +57,9 @@ class PromptBuilder:
     def __init__(self, store: Store, workspace: Workspace) -> None:
         self._store = store
         self._workspace = workspace
-        self._workflows = Workflows(workspace)
+        self._workflows = open_workflows(workspace)
         self._templates: dict[str, Graph] = {}
+        self._turn = asyncio.Lock()
 
     async def prepare(self, leased: Leased) -> BuiltPrompt:
         """The prompt of a run; the same for whoever takes it over."""
@@ -113,7 +117,8 @@ class PromptBuilder:
     async def _graph(self, leased: Leased | Described) -> tuple[Graph, dict[str, Any]]:
         key = leased.template_hash
         if key is None:
-            return self._by_id(leased)
+            async with self._turn:
+                return await INTAKE.run(self._by_id, leased)
         if key not in self._templates:
             template = await self._store.run(ops.find_template, key)
             if template is None:

@@ -91,7 +91,7 @@ async def add_file(store: Store, admission: Admission, workspace: Workspace, pat
     except Unsettled:
         return JobAnswer(path.name, None, f"{path}, or a picture that it names, is being written: try again")
     except OSError as error:
-        return JobAnswer(path.name, None, f"its pictures cannot be kept: {error}")
+        return JobAnswer(path.name, None, f"it cannot be taken in now: {error}")
     if filed.problem and not is_here:
         return JobAnswer(path.name, None, filed.problem)
     known = await store.run(ops.find_job_by_name, path.name)
@@ -146,7 +146,7 @@ async def resubmit(store: Store, admission: Admission, workspace: Workspace, job
             except Unsettled:  # there is no such file
                 pass
             except OSError as error:
-                refuse(job, f"its pictures cannot be kept: {error}")
+                refuse(job, f"it cannot be taken in now: {error}")
                 continue
             if filed is not None:
                 files.append(replace(filed, insists=True))

@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from comfyui_agent.comfy.client import ComfyClient
-from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.config.text_files import WorkspaceTexts
+from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import (
     LONGEST_ID,
     WORKFLOW_ID,
     NoWorkflow,
     Workflow,
+    Workflows,
     entry_of,
     read_recipes,
     read_workflow_file,
 )
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Places, Recipe
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.jobs import Template
-from comfyui_agent.domain.prompts import Graph
-from comfyui_agent.usecases.errors import NotPossible
-from comfyui_agent.workflows.conversion import Dialect, convert
+from comfyui_agent.domain.texts import whole
+from comfyui_agent.fleet.workflow_conversion import FleetConverter
+from comfyui_agent.pools import REQUESTS
+from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.actor import Actor
+from comfyui_agent.usecases.errors import Invalid, NotPossible
 from comfyui_agent.workflows.errors import WorkflowError
+from comfyui_agent.workflows.workflow_file import FoundWorkflow, find_workflow
 
 LARGEST_FILE = 256 * 1024 * 1024
+LONGEST_SUGGESTED = 60
+WRITING = threading.Lock()
+"""Held while the entries of `workflows.yaml` are read and written."""
 
 
 @dataclass(frozen=True)
@@ -45,42 +57,68 @@ class ImportedWorkflow:
         return {**vars(self), "inputs": dict(self.inputs)}
 
 
-async def import_workflow(workspace: Workspace, file: Path, workflow_id: str) -> ImportedWorkflow:
-    """Write the workflow of a file as a template, and its entry into `workflows.yaml`. NotPossible if one is there."""
-    target = workspace.workflow(workflow_id)
-    if not WORKFLOW_ID.fullmatch(workflow_id) or len(workflow_id) > LONGEST_ID:
-        raise NotPossible(f"{workflow_id[:60]!r} cannot be the id of a workflow: give one with --name")
-    recipes = read_recipes(workspace.recipes) if workspace.recipes.exists() else {}
-    if workflow_id in recipes or target.exists():
-        where = workspace.recipes.name if workflow_id in recipes else target
-        raise NotPossible(f"{workflow_id} is in {where} already: give another name with --name")
+async def import_workflow(workspace: Workspace, file: Path, workflow_id: str = "") -> ImportedWorkflow:
+    """Write the workflow of a file as a template, and its entry into `workflows.yaml`. NotPossible if one is there.
+
+    Without an id it is called as the file.
+    """
     try:
         found = read_workflow_file(file, LARGEST_FILE)
     except NoWorkflow as error:
         raise NotPossible(str(error)) from None
-    graph = await _converted(found.document, workspace) if found.is_editor_format else found.document
-    if not graph:
-        raise NotPossible(f"{file}: no node of this workflow is to be run")
+    return await REQUESTS.run(_import, workspace, found, workflow_id or _id_of(file.name))
+
+
+async def import_upload(
+    store: Store, workspace: Workspace, actor: Actor, data: bytes, workflow_id: str, file_name: str
+) -> ImportedWorkflow:
+    """The same for what was uploaded. Without an id it is called as its file, and numbered if that is taken."""
+
+    def work() -> ImportedWorkflow:
+        try:
+            return _import(workspace, find_workflow(data), workflow_id or _free_id(workspace, _id_of(file_name)))
+        except WorkflowError as error:
+            raise NotPossible(f"{whole(file_name or workflow_id, 100)}: {error}") from None
+        except Complaints as error:
+            raise Invalid(str(error), "Mend the file workflows.yaml of the workspace.") from None
+
+    made = await REQUESTS.run(work)
+    await actor.audit(store, EventName.AUDIT_WORKFLOW_IMPORT, message=made.workflow_id)
+    return made
+
+
+def _id_of(file_name: str) -> str:
+    return re.sub(r"[^\w .-]+", "_", Path(file_name).stem).lstrip(" .-")[:LONGEST_SUGGESTED] or "workflow"
+
+
+def _free_id(workspace: Workspace, workflow_id: str) -> str:
+    workflows = Workflows(workspace)
+    workflows.refresh()
+    taken = {each.casefold() for each in workflows.known()}
+    names = (f"{workflow_id}_{number}" if number > 1 else workflow_id for number in count(1))
+    return next(each for each in names if each.casefold() not in taken)
+
+
+def _import(workspace: Workspace, found: FoundWorkflow, workflow_id: str) -> ImportedWorkflow:
+    target = workspace.workflow(workflow_id)
+    if not WORKFLOW_ID.fullmatch(workflow_id) or len(workflow_id) > LONGEST_ID:
+        message = f"{workflow_id[:60]!r} cannot be the id of a workflow"
+        raise NotPossible(message, "Give it another name.", line=f"{message}: give one with --name")
+    try:
+        graph = FleetConverter(workspace)(found.document, random.choice) if found.is_editor_format else found.document
+    except WorkflowError as error:
+        raise NotPossible(f"refused: {error}", "Nothing was written.") from None
     recipe = Recipe(workflow_id, workspace.without_root(str(target)))
     workflow = Workflow(recipe, Template.of(graph), graph, Places(graph), WorkspaceTexts(workspace.root))
-    _write(workspace, target, workflow)
+    with WRITING:
+        recipes = read_recipes(workspace.recipes) if workspace.recipes.exists() else {}
+        if workflow_id in recipes or target.exists():
+            message = f"{workflow_id} is in {workspace.recipes.name if workflow_id in recipes else target} already"
+            raise NotPossible(message, "Give it another name.", line=f"{message}: give another name with --name")
+        _write(workspace, target, workflow)
     shown = f"{found.format} ({found.container})" if found.container else found.format
     inputs = {name: list(places) for name, places in workflow.places.usual.items()}
     return ImportedWorkflow(workflow_id, shown, len(graph), recipe.template_path, str(workspace.recipes), inputs)
-
-
-async def _converted(document: Any, workspace: Workspace) -> Graph:
-    url = workspace.settings.comfyui.urls[0]
-    try:
-        async with ComfyClient(url, listen=False) as client:
-            dialect = Dialect.of_version((await client.system_stats()).version)
-            definitions = await client.definitions.all()
-    except ComfyError as error:
-        raise NotPossible(f"the UI format needs a server's definitions: {error}; name one with --server") from None
-    try:
-        return convert(document, definitions, dialect)
-    except WorkflowError as error:
-        raise NotPossible(f"refused: {error}") from None
 
 
 def _write(workspace: Workspace, target: Path, workflow: Workflow) -> None:

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from comfyui_agent.access.gate import Gate, check_role
+from comfyui_agent.access.gate import Caller, Gate, check_role
 from comfyui_agent.access.limits import RequestLimits, TimeShare, Turns
 from comfyui_agent.access.origins import check_direct, check_origin
 from comfyui_agent.access.problem import ended_early, short_of
@@ -23,6 +23,7 @@ from comfyui_agent.web.request_body import RequestBody, check_json
 LARGEST_BODY = 4 * 1024 * 1024
 SMALL_BODY = 64 * 1024
 LARGEST_FORM = 4 * 1024
+LARGEST_UPLOAD = 64 * 1024 * 1024
 LARGE_AT_ONCE = 4
 LARGE_PER_CALLER = 2
 LARGE_PATIENCE = 5.0
@@ -30,7 +31,9 @@ PARSING_SHARE = 8
 """At most one part in this many of the time is spent parsing large bodies."""
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 FORMS = ("/login", "/logout")
-"""Plain forms, which work without scripts. All other bodies are JSON."""
+"""Plain forms, which work without scripts. All other bodies are JSON, but for uploads."""
+UPLOADS = {("POST", "/api/v1/workflows"): Role.ADMIN, ("POST", "/api/v1/inputs"): Role.USER}
+"""Take a file as it is, and from whom."""
 PROBES = ("/healthz", "/readyz")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; media-src 'self'; "
@@ -86,6 +89,9 @@ class Guard:
                 check_direct(headers)
             if scope["method"] in UNSAFE:
                 check_origin(headers)
+                if (role := UPLOADS.get((scope["method"], scope["path"]))) is not None:
+                    await self._take_upload(scope, body, send, role)
+                    return
                 body.replay(await self._read(scope, headers, body))
             await self._app(scope, body, send)
         except Exception as error:  # noqa: BLE001 - it is logged there
@@ -98,9 +104,7 @@ class Guard:
         """Read the body after the caller was admitted. A large one waits for a turn and is checked in a thread."""
         if scope["path"] in FORMS:
             return await body.read(LARGEST_FORM)
-        caller = await self._gate.admit(Request(scope))
-        check_role(caller, Role.USER)
-        self._limits.count("changes", caller)
+        caller = await self._admit(scope, Role.USER)
         if await body.fits(SMALL_BODY):
             content = await body.read(SMALL_BODY)
             check_json(headers, content)
@@ -112,6 +116,19 @@ class Guard:
                     raise ended_early()
                 await REQUESTS.run(check_json, headers, content)
             return content
+
+    async def _admit(self, scope: Scope, role: Role) -> Caller:
+        caller = await self._gate.admit(Request(scope))
+        check_role(caller, role)
+        self._limits.count("changes", caller)
+        return caller
+
+    async def _take_upload(self, scope: Scope, body: RequestBody, send: _Sender, role: Role) -> None:
+        """Answer a request whose body is a file. Its turn lasts until it is answered: the file is in memory so long."""
+        await self._admit(scope, role)
+        async with self._large_turn("uploads"):
+            body.replay(await body.read(LARGEST_UPLOAD, keeps_coming=True))
+            await self._app(scope, body, send)
 
     @contextlib.asynccontextmanager
     async def _large_turn(self, caller: str) -> AsyncIterator[None]:

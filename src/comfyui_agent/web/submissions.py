@@ -9,12 +9,13 @@ from comfyui_agent.access.problem import Problem
 from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.config.validation import Complaints
-from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
+from comfyui_agent.config.workflows import NoWorkflow, Workflow
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Recipe
 from comfyui_agent.domain.jobs import Attempt, Job
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.sent_prompt import Sending, describe
+from comfyui_agent.fleet.workflow_conversion import open_workflows
 from comfyui_agent.pools import FILES, REQUESTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
@@ -33,7 +34,7 @@ class Submissions:
         self.drawing = asyncio.Semaphore(1)
         """Grids are drawn one after another: each takes a process and its memory."""
         self._workspace = workspace
-        self._workflows = Workflows(workspace)
+        self._workflows = open_workflows(workspace)
         self._turn = asyncio.Lock()
         self.background = BackgroundTasks("something that was begun in the page")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from comfyui_agent.workflows.editor_graph import BYPASSED, INPUT_BOUNDARY, MOST_NODES, MUTED, read_editor_document
+from comfyui_agent.workflows.effort import Effort
 from comfyui_agent.workflows.errors import BadWorkflow, NotConvertible, shown
 from comfyui_agent.workflows.group_nodes import expand_groups
 from comfyui_agent.workflows.input_specs import MADE_BY_PAGE
@@ -16,7 +18,9 @@ from comfyui_agent.workflows.node_fields import ABSENT, Field
 from comfyui_agent.workflows.node_ids import make_ids_unique
 from comfyui_agent.workflows.prompt_texts import resolve_choices, resolve_references
 
-MOST_STEPS, MOST_STEPS_IN_ALL = 1_000, 2_000_000
+MOST_STEPS = 1_000
+ENTRY_STEPS = 5
+"""For each field and input of a node."""
 ALIAS = "Node name for S&R"
 DEEPEST = 50
 SAVERS = frozenset(
@@ -85,8 +89,9 @@ def convert(
         editor = read_editor_document(document)
         if dialect.numbers_anew:
             make_ids_unique(editor)
-        expand_groups(editor, definitions)
-        root = Loading(editor, definitions, dialect.connects_promoted).load()
+        effort = Effort()
+        expand_groups(editor, definitions, effort)
+        root = Loading(editor, definitions, dialect.connects_promoted, effort).load()
         return _Conversion(_Instance((), root), dialect, choose).run()
     except RecursionError:
         raise BadWorkflow("it is nested too deep") from None
@@ -94,10 +99,10 @@ def convert(
 
 class _Conversion:
     def __init__(self, root: _Instance, dialect: Dialect, choose: Callable[[Sequence[str]], str]) -> None:
-        self._root, self._dialect, self._choose = root, dialect, choose
+        self._root, self._dialect, self._choose, self._effort = root, dialect, choose, root.graph.effort
         self._executed: list[tuple[_Instance, LoadedNode]] = []
         self._links: dict[tuple[int, str], dict[str, Any]] = {}
-        self._visited = self._steps = 0
+        self._visited = 0
 
     def run(self) -> dict[str, Any]:
         self._collect(self._root)
@@ -127,6 +132,7 @@ class _Conversion:
 
     def _entry(self, instance: _Instance, node: LoadedNode) -> dict[str, Any]:
         inputs: dict[str, Any] = {}
+        self._effort.spend(ENTRY_STEPS * (len(node.inputs) + (len(node.fields.all) if node.fields is not None else 0)))
         try:
             for field in node.fields.all if node.fields is not None else ():
                 value = self._sent(node, field) if field.is_sent else ABSENT
@@ -147,12 +153,14 @@ class _Conversion:
         return {"inputs": inputs, "class_type": node.node.type, "_meta": {"title": node.title}}
 
     def _wrapped(self, value: Any) -> Any:
+        self._effort.write(len(value if isinstance(value, str) else json.dumps(value)))
         return {"__value__": value} if isinstance(value, list) and self._dialect.wraps_lists else value
 
     def _sent(self, node: LoadedNode, field: Field) -> Any:
         if not isinstance(field.value, str):
             return field.value
         if field.is_dynamic_prompt:
+            self._effort.spend(len(field.value))
             return resolve_choices(field.value, self._choose)
         if field.name == "filename_prefix" and node.node.type in SAVERS:
             return resolve_references(field.value, self._look_up)
@@ -160,6 +168,7 @@ class _Conversion:
 
     def _look_up(self, name: str, field_name: str) -> str | None:
         """The value of a field of the node with this name for references, or else with this title."""
+        self._effort.spend(2 * len(self._executed))
         nodes = [node for _, node in self._executed]
         named = [each for each in nodes if each.node.properties.get(ALIAS, each.node.type) == name]
         found = named or [each for each in nodes if each.title == name]
@@ -175,9 +184,7 @@ class _Conversion:
         """Where an input gets its value from: a node's output, a value of a subgraph node, or nowhere."""
         wanted: str | None = None
         for _ in range(MOST_STEPS):
-            self._steps += 1
-            if self._steps > MOST_STEPS_IN_ALL:
-                raise BadWorkflow("its connections lead through too many nodes that only pass on")
+            self._effort.spend(1)
             slot = node.inputs[at]
             if slot.link is None:
                 return None
@@ -209,7 +216,9 @@ class _Conversion:
                 raise ValueError(f"it is connected to node {shown(origin)}, which is not there")
             if node.node.mode == MUTED:
                 return None
+            self._effort.spend(1)
             if node.node.mode == BYPASSED:
+                self._effort.spend(len(node.inputs))
                 at = _bypass(node, slot, wanted)
                 return None if at is None else (instance, node, at, None)
             if node.subgraph is None:

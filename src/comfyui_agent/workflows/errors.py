@@ -3,7 +3,8 @@
 WorkflowError
 ├── NoWorkflowFound     the file carries no workflow
 ├── BadWorkflow         the document is not shaped like a workflow
-└── NotConvertible      a node whose conversion would be a guess
+├── NotConvertible      a node whose conversion would be a guess
+└── NoDefinitions       no server answers that could say what its nodes are
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ class NotConvertible(WorkflowError):
     def __init__(self, node_id: str, title: str, reason: str) -> None:
         super().__init__(f"node {shown(node_id)} ({shown(title)}): {reason}")
         self.node_id, self.title, self.reason = node_id, title, reason
+
+
+class NoDefinitions(WorkflowError):
+    """A workflow in UI format, and no server answers that could say what its nodes are. Later one may."""
 
 
 def shown(text: object) -> str:

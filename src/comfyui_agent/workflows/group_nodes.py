@@ -16,18 +16,23 @@ from comfyui_agent.workflows.editor_graph import (
     Link,
     read_node,
 )
+from comfyui_agent.workflows.effort import Effort
 from comfyui_agent.workflows.errors import NotConvertible, WorkflowError
 from comfyui_agent.workflows.input_specs import DYNAMIC_COMBO, InputSpec, NodeClass, companions
 
 REMEDY = "open it in ComfyUI's page, which makes a subgraph of it, and save it again"
 MOST_GROUPS = 500
+GROUP_STEPS = 100
+"""For each node of a group, which is read anew each time."""
 
 
-def expand_groups(document: EditorDocument, definitions: Mapping[str, Any]) -> None:
+def expand_groups(document: EditorDocument, definitions: Mapping[str, Any], effort: Effort) -> None:
     """Make each group node of a document's root a subgraph node."""
     hosts = [node for node in document.root.nodes.values() if node.type.startswith(GROUP_PREFIXES)]
     for host in hosts[:MOST_GROUPS] if document.groups else []:
         group = document.groups.get(host.type[len(GROUP_PREFIXES[0]) :])
+        nodes = group.get("nodes") if isinstance(group, dict) else None
+        effort.spend(GROUP_STEPS * len(nodes) if isinstance(nodes, list) else 0)
         try:
             graph = _Group(host, group, definitions).graph
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, WorkflowError):

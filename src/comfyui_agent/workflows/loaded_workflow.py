@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from comfyui_agent.workflows.editor_graph import Boundary, EditorDocument, EditorGraph, EditorNode, Link, Slot
+from comfyui_agent.workflows.effort import Effort
 from comfyui_agent.workflows.errors import BadWorkflow, NotConvertible, shown
 from comfyui_agent.workflows.input_specs import NodeClass
 from comfyui_agent.workflows.node_fields import ABSENT, NodeFields
 
 PRIMITIVE, REROUTE = "PrimitiveNode", "Reroute"
 MOST_PROMOTED = 1_000
+HOST_STEPS = 10
+"""For each input of a subgraph, which each of its nodes has."""
 VIRTUAL = frozenset({PRIMITIVE, REROUTE, "Note", "MarkdownNote"})
 """Nodes that only the page has."""
 
@@ -39,11 +42,13 @@ class LoadedNode:
 class LoadedGraph:
     graph: EditorGraph
     nodes: dict[str, LoadedNode]
+    effort: Effort
     _added: int = -(10**9)
     """The id of the link that was added last: smaller than any of a file."""
 
     def targets_of(self, node_id: str) -> list[tuple[LoadedNode, Slot]]:
         """The inputs that a node feeds."""
+        self.effort.spend(len(self.graph.links))
         links = [link.id for link in self.graph.links.values() if link.origin_id == node_id]
         return [found for link_id in links if (found := self.target(link_id)) is not None]
 
@@ -51,11 +56,13 @@ class LoadedGraph:
         """The node and the input where a link ends."""
         link = self.graph.links.get(link_id)
         node = self.nodes.get(link.target_id) if link is not None else None
+        self.effort.spend(1 + len(node.inputs) if node is not None else 1)
         slot = next((each for each in node.inputs if each.link == link_id), None) if node is not None else None
         return None if node is None or slot is None else (node, slot)
 
     def sources(self, end: Boundary) -> Iterator[tuple[LoadedNode, str, Any]]:
         """The fields that an input of this subgraph leads to: node, name and value."""
+        self.effort.spend(1)
         for link_id in end.linkIds:
             found = self.target(link_id)
             if found is None:
@@ -68,6 +75,7 @@ class LoadedGraph:
 
     def add_input(self, name: str, targets: list[tuple[LoadedNode, Slot]]) -> Boundary:
         """A new input of this subgraph that is connected to these inputs of nodes."""
+        self.effort.spend(2 * len(self.graph.inputs))
         names = {end.name for end in self.graph.inputs}
         unique = next(
             each for number in range(len(names) + 1) if (each := f"{name}_{number}" if number else name) not in names
@@ -85,8 +93,11 @@ class LoadedGraph:
 class Loading:
     """Loads the graphs of a document, subgraphs before those that use them."""
 
-    def __init__(self, document: EditorDocument, definitions: Mapping[str, Any], connects_promoted: bool) -> None:
+    def __init__(
+        self, document: EditorDocument, definitions: Mapping[str, Any], connects_promoted: bool, effort: Effort
+    ) -> None:
         self._document, self._definitions, self._connects = document, definitions, connects_promoted
+        self._effort = effort
         self._classes: dict[str, NodeClass] = {}
         self._loaded: dict[str, LoadedGraph | None] = {}
 
@@ -94,7 +105,7 @@ class Loading:
         return self._load(self._document.root)
 
     def _load(self, graph: EditorGraph) -> LoadedGraph:
-        loaded = LoadedGraph(graph, {})
+        loaded = LoadedGraph(graph, {}, self._effort)
         for node in graph.nodes.values():
             loaded.nodes[node.id] = self._load_node(node)
         for host in loaded.nodes.values():
@@ -130,6 +141,7 @@ class Loading:
         return found
 
     def _load_host(self, node: EditorNode, inner: LoadedGraph) -> LoadedNode:
+        self._effort.spend(HOST_STEPS * len(inner.graph.inputs))
         given = {slot.name: slot.link for slot in node.inputs}
         inputs = [Slot(end.name, end.type, given.get(end.name)) for end in inner.graph.inputs]
         outputs = [end.type for end in inner.graph.outputs]
@@ -183,6 +195,7 @@ def _connect_promoted(host: LoadedNode, inner: LoadedGraph) -> None:
     for index, (node_id, name, *_) in enumerate(_proxies(host) or []):
         values = _values(host)
         value = values[index] if index < len(values) else None
+        inner.effort.spend(len(host.inputs))
         end = _end_for(inner, node_id, name) or (_new_end(inner, node_id, name) if node_id != "-1" else None)
         if end is not None and end.name not in {slot.name for slot in host.inputs}:
             _add_host_input(host, inner, end)

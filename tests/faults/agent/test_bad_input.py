@@ -30,7 +30,7 @@ from support.yaml_workspaces import (
 
 Start = Callable[..., ServerProcess]
 
-EDITOR = {"last_node_id": 9, "nodes": [{"id": 1, "type": "EmptyImage"}], "links": [], "version": 0.4}
+EDITOR = {"last_node_id": 9, "nodes": [{"id": 1, "type": "Gone"}], "links": [], "version": 0.4}
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ BAD = {
     "wrong_priority": (colour_job(1) + "priority: high\n", ":5: priority: 'high' cannot be used: write a whole number"),
     "editor_format": (
         "job_type: T2I\nworkflow_id: wf_editor\n",
-        "is a workflow as the editor saves it: e3 workflow import converts it",
+        "editor.json is refused: node 1 (Gone): the server has no node Gone",
     ),
     "no_template": (
         "job_type: T2I\nworkflow_id: wf_gone\n",

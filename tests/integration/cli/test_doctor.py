@@ -187,7 +187,7 @@ def test_a_template_as_the_editor_saves_it_says_how_to_export_it(night: AgentWor
     editor = {"nodes": [{"id": 1, "type": "KSampler"}], "links": [], "version": 0.4}
     (night.root / "workflows/wf_text_to_video.json").write_text(json.dumps(editor), encoding="utf-8")
     words = troubles(night)["workflow wf_text_to_video"]
-    assert "as the editor saves it" in words
+    assert "it is in the editor's format" in words
     assert "Workflow → Export (API)" in words
 
 

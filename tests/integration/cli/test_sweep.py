@@ -573,16 +573,6 @@ def test_what_cannot_be_is_one_line_and_nothing_is_queued(night: AgentWorkspace)
         assert before == (len(batches(night)) if night.database.exists() else 0), arguments
 
 
-def test_a_workflow_as_the_editor_saves_it_is_refused_with_the_way_to_export_it(
-    night: AgentWorkspace, tmp_path: Path
-) -> None:
-    editor = {"last_node_id": 1, "nodes": [{"id": 1, "type": "EmptyImage"}], "links": [], "version": 0.4}
-    path = tmp_path / "editor.json"
-    path.write_text(json.dumps(editor), encoding="utf-8")
-    words = refusal(call_e3("sweep", str(path), "--set", "1.color=1", cwd=night.root), 2)
-    assert "is a workflow as the editor saves it: e3 workflow import converts it" in words
-
-
 def test_a_list_in_the_wrong_encoding_is_refused(night: AgentWorkspace, tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_bytes("füchse\n".encode("latin-1"))
     axis = f"2.filename_prefix=@{tmp_path / 'list.txt'}"

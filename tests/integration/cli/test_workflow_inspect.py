@@ -128,7 +128,7 @@ def test_a_workflow_as_the_editor_saves_it_says_how_to_export_it(tmp_path: Path)
     assert (answer.returncode, answer.stdout) == (1, "")
     (line,) = answer.stderr.splitlines()
     assert "Workflow → Export (API)" in line
-    assert "as the editor saves it" in line
+    assert "and none answers at http://" in line
 
 
 @pytest.mark.parametrize(

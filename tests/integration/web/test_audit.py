@@ -75,6 +75,7 @@ CHANGES: list[tuple[str, str, dict[str, Any] | None, str, str]] = [
     ("POST", "/books/{book_id}/regenerate", {"pages": [2]}, "audit.book.regenerate", "page 2"),
     ("POST", "/admin/books/{book_id}/regenerate-page/{page}", {}, "audit.book.regenerate", "page 1"),
     ("POST", "/api/v1/admin/books/{book_id}/regenerate-page/{page}", {}, "audit.book.regenerate", "page 1"),
+    ("POST", "/api/v1/workflows", {"1": {"class_type": "A", "inputs": {}}}, "audit.workflow.import", "workflow"),
     ("POST", "/api/v1/servers/{name}/pause", None, "audit.server.pause", SERVER),
     ("POST", "/api/v1/servers/{name}/drain", None, "audit.server.drain", SERVER),
     ("POST", "/api/v1/servers/{name}/resume", None, "audit.server.resume", SERVER),

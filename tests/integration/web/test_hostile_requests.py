@@ -25,7 +25,7 @@ import pytest_asyncio
 from comfyui_agent.access import limits
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web import request_body
-from comfyui_agent.web.guard import LARGEST_BODY, LARGEST_FORM, UNSAFE
+from comfyui_agent.web.guard import LARGEST_BODY, LARGEST_FORM, LARGEST_UPLOAD, UNSAFE
 from comfyui_agent.web.html import ASSETS
 from comfyui_agent.web.page_server import create_app
 from comfyui_agent.web.request_body import MOST_DEPTH
@@ -57,6 +57,7 @@ class Route:
     body: Any = None
     """A body that follows the description; None where it takes none."""
     is_form: bool = False
+    is_file: bool = False
     is_endless: bool = False
     question: str = ""
 
@@ -69,7 +70,7 @@ class Route:
 
     @property
     def largest(self) -> int:
-        return LARGEST_FORM if self.is_form else LARGEST_BODY
+        return LARGEST_FORM if self.is_form else LARGEST_UPLOAD if self.is_file else LARGEST_BODY
 
     def address(self, **names: str) -> str:
         """With names of things that are there, and some of others."""
@@ -142,6 +143,7 @@ ROUTES = [
     Route("POST", "/api/v1/servers/{name}/resume", ADMIN),
     Route("GET", "/api/v1/workflows"),
     Route("GET", "/api/v1/workflows/{workflow_id}"),
+    Route("POST", "/api/v1/workflows", ADMIN, is_file=True),
     Route("GET", "/api/v1/reports"),
     Route("GET", "/api/v1/reports/{path:path}"),
     Route("GET", "/api/v1/events", is_endless=True),
@@ -171,7 +173,7 @@ ROUTES = [
     Route("GET", "/assets/{name:path}", OPEN),
 ]
 UNSAFE_ROUTES = [route for route in ROUTES if route.is_unsafe]
-JSON_ROUTES = [route for route in UNSAFE_ROUTES if not route.is_form]
+JSON_ROUTES = [route for route in UNSAFE_ROUTES if not (route.is_form or route.is_file)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -366,7 +368,9 @@ async def test_a_body_that_says_it_is_too_large_is_not_read(estate: Served) -> N
         for size in (route.largest + 1, 10**18):
             with named(f"{route}, {size} bytes"):
                 answer = await estate.raw(head(route, route.address(), Content_Type=kind, Content_Length=str(size)))
-                assert check_problem(answer, 413)["detail"].startswith("the request has more than 4 ")
+                assert check_problem(answer, 413)["detail"].startswith(
+                    f"the request has more than {'64' if route.is_file else '4'} "
+                )
 
 
 async def test_a_body_that_does_not_say_its_size_is_read_up_to_the_limit(estate: Served) -> None:

@@ -13,6 +13,7 @@ from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import (
     LARGEST_TEMPLATE,
+    NotConvertedYet,
     NoWorkflow,
     Workflow,
     Workflows,
@@ -201,7 +202,7 @@ def test_a_template_may_be_saved_as_windows_does(tmp_path: Path) -> None:
 def test_the_editors_format_is_told_from_the_right_one_with_how_to_get_that(tmp_path: Path) -> None:
     for document in [{"nodes": [{"id": 1}], "links": [], "version": 0.4}, {"prompt": {"nodes": [], "links": []}}]:
         with pytest.raises(
-            NoWorkflow, match="is a workflow as the editor saves it: e3 workflow import converts it"
+            NotConvertedYet, match="it is in the editor's format, which is converted with a server's definitions"
         ) as caught:
             read_template(write(tmp_path / "t.json", document))
         assert EXPORT in str(caught.value), document

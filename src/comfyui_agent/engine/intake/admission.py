@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from comfyui_agent.batches.sweep_request import Keep
 from comfyui_agent.config.validation import Complaint, Complaints, at_line, check, dotted, shown
-from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
+from comfyui_agent.config.workflows import NotConvertedYet, NoWorkflow, Workflow
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.config.yaml_text import NotYaml, Parsed, parse
 from comfyui_agent.domain.binding import Unbindable
@@ -35,6 +35,7 @@ from comfyui_agent.engine.intake.folder_scan import (
 from comfyui_agent.engine.intake.input_files import InputFiles, name_of
 from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.fleet.launch.state import server_urls
+from comfyui_agent.fleet.workflow_conversion import open_workflows
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Admission:
 
     def __init__(self, workspace: Workspace, is_leaving: Callable[[], bool] = lambda: False) -> None:
         self._workspace = workspace
-        self.workflows = Workflows(workspace)
+        self.workflows = open_workflows(workspace)
         self._keeping = InputFiles(workspace, is_leaving)
         self.choices = Choices(lambda: server_urls(workspace))
 
@@ -74,7 +75,7 @@ class Admission:
             complaints = Complaints.about(at_line(source, error.line), error.message)
         except Complaints as error:
             complaints = error
-        except (OSError, Unsettled):  # no room for a picture, or it is being written: no fault of the file
+        except (OSError, Unsettled):  # no room for a picture, it is being written, no server: no fault of the file
             raise
         except Exception as error:
             log.exception("reading %s failed", source)
@@ -146,6 +147,8 @@ class Admission:
         try:
             workflow = self.workflows.find(job_file.workflow_id) if job_file.workflow_id else None
         except NoWorkflow as error:
+            if isinstance(error, NotConvertedYet) and source is not None:
+                raise  # the file waits
             complain(("workflow_id",), str(error))
         values: dict[str, Any] = {}
         pictures: dict[str, str] = {}

@@ -200,14 +200,35 @@ class WorkflowList(BaseModel):
     workflows: list[WorkflowShown]
 
 
+class WorkflowImported(BaseModel):
+    """What was found in a file. `inputs` are the usual ones, with the places where they go."""
+
+    workflow_id: str
+    format: str
+    nodes: int
+    path: str
+    recipes: str
+    inputs: dict[str, list[str]]
+
+
+class UsualInput(BaseModel):
+    name: str
+    places: list[str]
+    value: Any = Field(description="What is there if nothing is given.")
+    choices: list[str] | None = Field(
+        description="What servers offer there; null if that is not known, or anything goes."
+    )
+
+
 class WorkflowWhole(BaseModel):
-    """Every place of a workflow that a value can go to."""
+    """What people give a workflow (`inputs`), and every place that a value can go to."""
 
     workflow_id: str
     template_path: str
     required_inputs: list[str]
     defaults: dict[str, Any]
     placeholders: list[str]
+    inputs: list[UsualInput]
     places: list[dict[str, Any]]
 
 

@@ -1,15 +1,17 @@
-"""/api/v1/workflows: what can be asked for."""
+"""/api/v1/workflows: what can be asked for, and taking in a file that carries a workflow."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query, Request
 
-from comfyui_agent.config.workflows import describe
-from comfyui_agent.web.api.models import WorkflowList, WorkflowWhole
-from comfyui_agent.web.api.parameters import PREFIX, Here, User
-from comfyui_agent.web.openapi import problems
+from comfyui_agent.config.workflows import describe, usual_classes
+from comfyui_agent.pools import REQUESTS
+from comfyui_agent.usecases.workflow_import import import_upload
+from comfyui_agent.web.api.models import WorkflowImported, WorkflowList, WorkflowWhole
+from comfyui_agent.web.api.parameters import PREFIX, ByAdmin, Here, User
+from comfyui_agent.web.openapi import BODY_IS_A_FILE, problems
 
 router = APIRouter(prefix=f"{PREFIX}/workflows", tags=["workflows"])
 
@@ -23,5 +25,30 @@ async def list_workflows(context: Here, _: User) -> Any:
 @router.get("/{workflow_id}", response_model=WorkflowWhole, responses=problems(404, 409))
 async def show(context: Here, _: User, workflow_id: Annotated[str, Path(min_length=1, max_length=200)]) -> Any:
     """Every place of a workflow that a value can go to, and the names that lead there."""
-    found = describe(await context.submissions.workflow(workflow_id))
+    workflow = await context.submissions.workflow(workflow_id)
+    offers = await context.submissions.intake.offers(usual_classes(workflow))
+    found = await REQUESTS.run(describe, workflow, list(offers.values()))
     return found | {"template_path": context.workspace.without_root(found["template_path"])}
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=WorkflowImported,
+    responses=problems(409, sends=True),
+    openapi_extra=BODY_IS_A_FILE,
+)
+async def import_file(
+    context: Here,
+    by: ByAdmin,
+    request: Request,
+    name: Annotated[str, Query(max_length=200, description="Its id. 409 if it is taken.")] = "",
+    file: Annotated[str, Query(max_length=300, description="Without a name it is called as this file.")] = "",
+) -> Any:
+    """Make a workflow of the workspace out of a file that carries one, as `e3 workflow import` does. For admins.
+
+    The body is the file itself: a workflow in API or UI format, or a picture, film or sound with one in it.
+    """
+    data = await request.body()
+    found = (await import_upload(context.store, context.workspace, by, data, name, file)).as_json()
+    return found | {"recipes": context.workspace.without_root(found["recipes"])}

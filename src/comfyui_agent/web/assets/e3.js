@@ -19,15 +19,17 @@ window.e3 = (() => {
 
   const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 
-  /** Calls the API. Returns its answer, or throws a Problem with the cause and the remedy. */
+  /** Calls the API. A file is sent as it is. Returns its answer, or throws a Problem with the cause and the remedy. */
   async function call(method, url, body, headers = {}) {
+    const isFile = body instanceof Blob;
+    const type = isFile ? "application/octet-stream" : "application/json";
     let answer;
     try {
       answer = await fetch(url, {
         method,
         credentials: "same-origin",
-        headers: { Accept: "application/json", "Content-Type": "application/json", ...headers },
-        body: method === "GET" ? undefined : JSON.stringify(body ?? {}),
+        headers: { Accept: "application/json", "Content-Type": type, ...headers },
+        body: method === "GET" ? undefined : isFile ? body : JSON.stringify(body ?? {}),
       });
     } catch {
       throw new Problem({
