@@ -88,7 +88,7 @@ async def test_every_route_that_changes_something_is_in_this_list(locked: tuple[
     known = {(method, path) for method, path in routes_of(create_app(locked[0].context)) if method in UNSAFE}
     in_test_processes = ("POST", "/api/v1/servers/{name}/restart")
     in_test_variations = {("POST", f"/api/v1/jobs/{{name}}/{what}") for what in ("again", "vary", "use")}
-    in_test_variations.add(("PUT", "/api/v1/jobs/{name}/take"))
+    in_test_variations |= {("PUT", "/api/v1/jobs/{name}/take"), ("POST", "/api/v1/inputs")}
     assert known == {in_test_processes, *in_test_variations, *((method, path) for method, path, *_ in CHANGES)}
 
 

@@ -115,7 +115,7 @@ CHANGES = [
 
 ONWARD = tuple(f"/api/v1/jobs/1/{what}" for what in ("again", "vary", "use"))
 """Make something of anybody's job, which stays as it is. What they make belongs to who asks."""
-MAKING = ("/api/v1/jobs", "/api/v1/batches", "/api/v1/books", "/login", "/logout", *ONWARD)
+MAKING = ("/api/v1/jobs", "/api/v1/batches", "/api/v1/books", "/api/v1/inputs", "/login", "/logout", *ONWARD)
 
 
 async def test_every_change_of_something_owned_is_in_this_list(house: House) -> None:

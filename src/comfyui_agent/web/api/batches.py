@@ -107,7 +107,7 @@ async def create(
     """Queue a workflow for every combination of some values. It is yours: other users cannot change it."""
     planner = CallersPlanner(context.planning, caller.scope, request)
     if said.dry_run:
-        return JsonAnswer(_shown_plan(await _plan(context, said, planner)))
+        return JsonAnswer(shown_plan(await _plan(context, said, planner)))
 
     async def make(batch_id: str) -> dict[str, Any]:
         by.check_priority(said.priority)
@@ -148,7 +148,7 @@ def _no_lists(name: str) -> Sequence[str]:
     raise ValueError(f"@{name[:100]} names a file, which is for the command line: send the values themselves")
 
 
-def _shown_plan(found: Defined) -> dict[str, Any]:
+def shown_plan(found: Defined) -> dict[str, Any]:
     combinations = found.sweep.combinations
     return {
         "total": len(found.sweep),

@@ -52,9 +52,10 @@ async def upload(
 async def list_inputs(context: Here, _: User, limit: Annotated[int, Query(ge=1, le=200)] = 60) -> Any:
     """What was uploaded last, the newest first."""
     uploads = Uploads(context.store, context.workspace)
-    names = (await uploads.newest())[:limit]
+    names = await uploads.newest()
     kept = await uploads.find([f"input/{name}" for name in names])
-    return {"inputs": [_shown(name, kept[f"input/{name}"]) for name in names if f"input/{name}" in kept]}
+    named = {kept[f"input/{name}"]: name for name in reversed(names) if f"input/{name}" in kept}
+    return {"inputs": [_shown(name, each) for each, name in reversed(named.items())][:limit]}
 
 
 @router.get("/{kept}", response_class=FileResponse, responses=file_answers("image/*", "video/*", "audio/*"))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, model_validator
 
 from comfyui_agent.config.settings import Priority
 from comfyui_agent.domain.batches import BatchStatus, mint_batch_id
@@ -15,11 +15,11 @@ from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.usecases import variations as usecases
-from comfyui_agent.usecases.sweeps import queue_sweep
+from comfyui_agent.usecases.sweeps import Defined, queue_sweep
 from comfyui_agent.usecases.takes import choose_take, takes_of
-from comfyui_agent.web.api.batches import BOUNDS
+from comfyui_agent.web.api.batches import BOUNDS, shown_plan
 from comfyui_agent.web.api.job_models import JobRow, TakesShown
-from comfyui_agent.web.api.models import BatchMade
+from comfyui_agent.web.api.models import BatchMade, SweepPlan
 from comfyui_agent.web.api.parameters import PREFIX, By, Here, NamedJob, Said, User
 from comfyui_agent.web.api.responses import shown_batch
 from comfyui_agent.web.context import Context
@@ -49,6 +49,7 @@ class VarySaid(Said):
     inputs: dict[str, Any] = Field(default={}, description="Values by name or place that differ from its own.")
     mode: Mode = Field(default=Mode.MATRIX, strict=False, description="matrix or linear.")
     priority: SaidPriority = None
+    dry_run: StrictBool = Field(default=False, description="Only say what would be queued.")
 
     @model_validator(mode="after")
     def _something(self) -> VarySaid:
@@ -116,7 +117,12 @@ async def _once(
     return await once(context, caller, IdempotentRequest(key=key, route="jobs", body=body), name, make, find)
 
 
-@router.post("/{name}/vary", status_code=201, response_model=BatchMade, responses=problems(404, 409, sends=True))
+@router.post(
+    "/{name}/vary",
+    status_code=201,
+    response_model=BatchMade,
+    responses={200: {"model": SweepPlan, "description": "What would be queued"}, **problems(404, 409, sends=True)},
+)
 async def vary(
     context: Here, by: By, caller: User, request: Request, job: NamedJob, said: VarySaid, key: Key = None
 ) -> Response:
@@ -125,9 +131,8 @@ async def vary(
     original = await usecases.original_of(context.store, intake, job)
     planner = CallersPlanner(context.planning, caller.scope, request)
 
-    async def make(batch_id: str) -> dict[str, Any]:
-        by.check_priority(said.priority)
-        plan = await usecases.plan_variations(
+    async def plan_as(batch_id: str) -> Defined:
+        return await usecases.plan_variations(
             intake,
             original,
             said.set,
@@ -139,6 +144,13 @@ async def vary(
             priority=said.priority,
             batch_id=batch_id,
         )
+
+    if said.dry_run:
+        return JsonAnswer(shown_plan(await plan_as("")))
+
+    async def make(batch_id: str) -> dict[str, Any]:
+        by.check_priority(said.priority)
+        plan = await plan_as(batch_id)
         check_bytes(plan.sweep.stored_bytes, f"{len(plan.sweep):,} jobs", "e3 vary")
         batch = await queue_sweep(context.store, context.workspace, by, plan.sweep)
         return shown_batch(batch) | {"warnings": list(plan.warnings)}

@@ -10,6 +10,10 @@
     again: { url: (form) => `/api/v1/jobs/${form.dataset.from}/again`, page: (made) => `/jobs/${made.id}` },
     vary: { url: (form) => `/api/v1/jobs/${form.dataset.from}/vary`, page: (made) => `/batches/${encodeURIComponent(made.id)}` },
   };
+  const urlOf = (form) => {
+    const { url } = ROUTES[form.dataset.send];
+    return typeof url === "string" ? url : url(form);
+  };
   const isSweep = (form) => ["sweep", "vary"].includes(form.dataset.send);
 
   /** The idempotency key of a form stays until the request succeeds or the form changes. */
@@ -37,7 +41,8 @@
       const name = field.dataset.input;
       const given = read(field);
       if (swept.has(name) || given === "") continue;
-      if ((form.dataset.from || !field.required) && String(given) === field.dataset.now) continue;
+      const isSame = String(given) === field.dataset.now || (typeof given === "number" && given === Number(field.dataset.now));
+      if ((form.dataset.from || !field.required) && isSame) continue;
       found[name] = given;
     }
     return found;
@@ -126,7 +131,7 @@
   const keyOf = (field) => field.closest("[data-key-of]")?.dataset.keyOf ?? "";
 
   async function send(form) {
-    const { url, page } = ROUTES[form.dataset.send];
+    const { page } = ROUTES[form.dataset.send];
     const button = form.querySelector("[type=submit]");
     const sent = body(form);
     clear(form);
@@ -135,7 +140,7 @@
     if (!keys.has(form)) keys.set(form, e3.idempotencyKey());
     button.disabled = true;
     try {
-      const made = await e3.call("POST", typeof url === "string" ? url : url(form), sent, { "Idempotency-Key": keys.get(form) });
+      const made = await e3.call("POST", urlOf(form), sent, { "Idempotency-Key": keys.get(form) });
       location.assign(page(made));
     } catch (error) {
       button.disabled = false;
@@ -171,11 +176,10 @@
     const sent = body(form);
     if (!isSweep(form)) return said(form, estimate(form, 1).join(", "));
     if (!Object.keys(sent.set).length) return said(form, "");
-    if (form.dataset.send === "vary") return said(form, "");
     let words;
     clear(form);
     try {
-      const plan = await e3.call("POST", ROUTES.sweep.url, { ...sent, dry_run: true });
+      const plan = await e3.call("POST", urlOf(form), { ...sent, dry_run: true });
       const each = plan.axes.map((axis) => axis.values.length);
       const how = plan.mode === "matrix" && each.length > 1 ? `${each.join(" × ")} = ` : "";
       const costs = [e3.count(plan.total, "picture"), ...estimate(form, plan.total)].join(", ");

@@ -212,7 +212,7 @@ def _fields(workflow: Workflow, begun: Begun, offers: Sequence[Offered]) -> list
         others = [each for each in open_places(workflow) if each.place not in covered]
         named |= dict.fromkeys(next(iter(names_of(workflow, each)), each.place) for each in others)
     fields = [_field(workflow, name, begun, offers) for name in named]
-    return sorted(fields[:MOST_FIELDS], key=lambda field: field.rank)
+    return sorted(fields[:MOST_FIELDS], key=lambda field: (field.rank, field.kind != "long"))
 
 
 def _field(workflow: Workflow, name: str, begun: Begun, offers: Sequence[Offered]) -> Field:
