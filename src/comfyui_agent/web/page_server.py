@@ -23,7 +23,17 @@ from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.liveness import BEAT_SECONDS, registered
 from comfyui_agent.store.store import Store
 from comfyui_agent.web import openapi, probes, site
-from comfyui_agent.web.api import batches, books, event_routes, job_results, jobs, reports, servers, workflows
+from comfyui_agent.web.api import (
+    batches,
+    books,
+    event_routes,
+    job_results,
+    jobs,
+    notifications,
+    reports,
+    servers,
+    workflows,
+)
 from comfyui_agent.web.connections import HEAD_SECONDS, Connection, ConnectionLimits, raise_limit
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.guard import Guard
@@ -53,7 +63,7 @@ def create_app(context: Context) -> FastAPI:
         default_response_class=JsonAnswer,
     )
     app.state.context = context
-    routes = (jobs, job_results, batches, books, servers, workflows, reports, event_routes)
+    routes = (jobs, job_results, batches, books, servers, workflows, reports, notifications, event_routes)
     for module in (*routes, probes, openapi, site):
         app.include_router(module.router)
     add_handlers(app)

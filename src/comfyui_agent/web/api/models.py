@@ -175,6 +175,10 @@ class ServerHalted(BaseModel):
     state: str = Field(description="working, paused, draining or drained")
 
 
+class TestSent(BaseModel):
+    sent: list[str] = Field(description="The scheme of each address, such as ntfys.")
+
+
 class WorkflowShown(BaseModel):
     workflow_id: str
     description: str
