@@ -86,7 +86,8 @@ CHANGES: list[tuple[str, str, dict[str, Any] | None, str, str]] = [
 async def test_every_route_that_changes_something_is_in_this_list(locked: tuple[Served, str, str]) -> None:
     known = {(method, path) for method, path in routes_of(create_app(locked[0].context)) if method in UNSAFE}
     in_test_processes = ("POST", "/api/v1/servers/{name}/restart")
-    assert known == {in_test_processes, *((method, path) for method, path, *_ in CHANGES)}
+    with_a_receiver = ("POST", "/api/v1/notify/test")
+    assert known == {in_test_processes, with_a_receiver, *((method, path) for method, path, *_ in CHANGES)}
 
 
 async def test_every_change_over_http_is_one_row_with_who_what_and_from_where(locked: tuple[Served, str, str]) -> None:

@@ -229,6 +229,7 @@ class StatusShown(BaseModel):
 
     sentence: str
     counts: CountsShown
+    kept: int = Field(description="Pending jobs that are paused, or for a later burst; counted up to 10,000.")
     done_last_hour: int
     failed_last_hour: int
     images_per_minute: float
