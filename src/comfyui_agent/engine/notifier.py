@@ -123,8 +123,8 @@ class Notifier:
         return replace(notifications.of_batches(kind, batches), files=files) if batches else None
 
     async def _night(self, found: Untold, is_last: bool) -> Message | float | None:
-        if not await self.store.run(ops.is_queue_idle):
-            return LONGEST_PAUSE
+        if not await self.store.run(ops.is_queue_idle):  # a last grid may be under way, and its end is no event
+            return EMPTY_SECONDS
         jobs = await self.store.run(ops.jobs_ended_between, found)
         if jobs.began is None or jobs.ended is None:
             return None

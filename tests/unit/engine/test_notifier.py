@@ -181,6 +181,20 @@ async def test_the_night_is_told_of_when_the_queue_has_been_empty_for_a_while(pe
     await people.stop()
 
 
+async def test_the_night_ends_with_the_last_grid(people: People) -> None:
+    notifier = await people.agent()
+    store = people.room.store
+    await queue(store, 1, wants_grid=True)
+    await land(store, await lease_of(store, "fox_1"))
+    await hear(people, notifier, EventName.JOB_DONE, seconds=2 * EMPTY_SECONDS)
+    assert people.titles == []
+    await store.run(ops.claim_grid, "an-agent", "a-host")
+    await store.run(ops.settle_grid, "fox_1", "an-agent", 1, problem="no room")
+    await people.room.clock.advance(2 * EMPTY_SECONDS)
+    assert people.titles == ["The queue is empty"]
+    await people.stop()
+
+
 async def test_an_agent_that_ends_tells_of_the_night_at_once(people: People) -> None:
     notifier = await people.agent()
     await queue(people.room.store, 1)
