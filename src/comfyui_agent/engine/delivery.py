@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
+from itertools import repeat
 from typing import IO, Any
 
 from pydantic import SecretStr
@@ -82,7 +84,7 @@ def _send(url: str, message: Mapping[str, Any] | None) -> str:
 
 def main(given: IO[bytes], answer: IO[bytes]) -> None:
     order = json.load(given)
-    problems = [_send(url, order["message"]) for url in order["urls"]]
+    problems = list(ThreadPoolExecutor(len(order["urls"])).map(_send, order["urls"], repeat(order["message"])))
     answer.write(f"\n{json.dumps(problems)}\n".encode())
     answer.flush()
     os._exit(0)  # threads of services that hang are not waited for

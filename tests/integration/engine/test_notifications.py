@@ -6,58 +6,28 @@ import asyncio
 import base64
 import json
 import logging
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from comfyui_agent.config.loader import load_workspace
+from comfyui_agent.domain.notifications import TEST
 from comfyui_agent.engine import delivery
 from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.sim.process import ServerProcess
 from comfyui_agent.store.connect import open_store
 from support.agents import AgentWorkspace
 from support.batches import queued_id
+from support.receivers import SECRET, Receiver, receiving
 from support.workspaces import call_e3, new_workspace
-
-SECRET = "hunter2"
-
-
-class Receiver(ThreadingHTTPServer):
-    """Keeps what it is sent, and answers with a status."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answer)
-        self.status = 200
-        self.messages: list[dict[str, Any]] = []
-
-    @property
-    def url(self) -> str:
-        return f"json://user:{SECRET}@127.0.0.1:{self.server_port}/{SECRET}"
-
-
-class _Answer(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        assert isinstance(self.server, Receiver)
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.messages.append(json.loads(body))
-        self.send_response(self.server.status)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None: ...
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with Receiver() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with receiving() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 async def work(workspace: AgentWorkspace, agents: int, environment: dict[str, str]) -> None:
@@ -136,3 +106,10 @@ def test_without_apprise_one_line_says_what_to_install(tmp_path: Path, monkeypat
     assert f"△ notifications: {delivery.MISSING}\n" in shown
     called = call_e3("notify", "test", cwd=tmp_path, E3_NOTIFY__URLS=urls)
     assert called.stderr == f"e3: the test was not delivered: {delivery.MISSING}\n"
+
+
+async def test_a_process_that_does_not_end_is_killed(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "PROCESS_SECONDS", 0.01)
+    urls = [SecretStr(receiver.url), SecretStr("env:NOT_SET")]
+    assert await delivery.deliver(urls, TEST) == ["no answer within 0 s"] * 2
+    assert receiver.messages == []
