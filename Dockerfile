@@ -10,7 +10,7 @@ WORKDIR /build
 COPY LICENSE README.md constraints.txt pyproject.toml ./
 COPY infra/comfyui/samples infra/comfyui/samples
 COPY src src
-RUN /opt/e3/bin/pip install --constraint constraints.txt ".[postgres,objects]"
+RUN /opt/e3/bin/pip install --constraint constraints.txt ".[postgres,objects,notify]"
 
 
 FROM python:3.13.9-slim-bookworm

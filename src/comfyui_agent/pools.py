@@ -98,6 +98,8 @@ PROCESSES = Pool("e3-processes", 4)
 """Local ComfyUI processes."""
 UPKEEP = Pool("e3-upkeep", 1)
 """Removing files that are old."""
+NOTIFYING = Pool("e3-notify", 2)
+"""Waiting for the processes that send notifications."""
 RENDERING, FILES = Pool("e3-render", 2), Pool("e3-files", 4)
 REQUESTS, THUMBNAILS = Pool("e3-requests", 2), Pool("e3-thumbnails", 2)
 """The page."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from support.browser import Site, Visit, Visitor, until
 
@@ -86,6 +86,43 @@ def test_a_hidden_tab_costs_the_agent_nothing_and_is_fresh_when_it_is_seen_again
     page.evaluate(HIDE, False)
     expect(page.get_by_label("Facts")).to_contain_text("Done")
     assert streams(visitor) == 2
+
+
+RECORD = """
+() => {
+  window.told = [];
+  window.Notification = class extends window.Notification {
+    constructor(title, options) {
+      super(title, options);
+      window.told.push(`${title}: ${options.body}`);
+    }
+  };
+}
+"""
+
+
+def test_a_hidden_page_tells_once_when_all_work_has_ended_and_asks_for_no_previews(
+    site: Site, visit: Visit, context: BrowserContext
+) -> None:
+    context.grant_permissions(["notifications"], origin=site.url)
+    visitor = visit(site, "/")
+    page = visitor.page
+    page.evaluate(RECORD)
+    page.get_by_role("button", name="Tell me when it is done").click()
+    expect(page.get_by_role("button", name="You are told when it is done", pressed=True)).to_be_visible()
+    assert page.evaluate("window.told") == []
+    page.evaluate(HIDE, True)
+    followed = "/api/v1/events?previews=false"
+    until(lambda: page.evaluate("1") and any(followed in each.url for each in visitor.requests), "it to listen")
+    assert not watches(site)
+    site.queue("told", color=31)
+    site.wait_job("told", "done")
+    until(lambda: page.evaluate("window.told.length"), "a notification")
+    [told] = page.evaluate("window.told")
+    assert told.startswith("All work has ended: ")
+    page.evaluate(HIDE, False)
+    page.get_by_role("button", name="You are told when it is done").click()
+    expect(page.get_by_role("button", name="Tell me when it is done", pressed=False)).to_be_visible()
 
 
 def streams(visitor: Visitor) -> int:

@@ -306,11 +306,13 @@ async def eventually(found: Callable[[], Any], what: str, timeout: float = PATIE
 
 
 @asynccontextmanager
-async def served(folder: Path, server: str = NOWHERE, **ui: Any) -> AsyncIterator[Served]:
+async def served(
+    folder: Path, server: str = NOWHERE, environment: Mapping[str, str] | None = None, **ui: Any
+) -> AsyncIterator[Served]:
     """A new workspace with its page, at a port that is free. `picture` is a workflow of two small nodes."""
     if not (folder / "config").is_dir():
         new_workspace(folder, server)
-    workspace = load_workspace(folder, {"E3_COMFYUI__API_BASE_URL": server})
+    workspace = load_workspace(folder, {"E3_COMFYUI__API_BASE_URL": server, **(environment or {})})
     chosen = workspace.settings.ui.model_copy(update=ui)
     workspace = replace(workspace, settings=workspace.settings.model_copy(update={"ui": chosen}))
     store = open_store(workspace.database)

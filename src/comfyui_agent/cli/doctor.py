@@ -16,6 +16,7 @@ from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.server_states import StuckPrompt
+from comfyui_agent.engine.delivery import deliver, failures, shown
 from comfyui_agent.engine.health_checks import (
     look_at_disk,
     look_at_files,
@@ -78,6 +79,9 @@ async def _look(folder: Path, config: str) -> AsyncIterator[Finding]:
     for each in look_at_job_files(workspace, reasons):
         yield each
     yield look_at_disk(workspace)
+    if urls := workspace.settings.notify.urls:
+        problems = failures(urls, await deliver(urls, None))
+        yield Finding("notifications", not problems, "; ".join(problems) or f"go to {', '.join(map(shown, urls))}")
     if not server_urls(workspace):
         yield Finding("servers", False, "no process of comfyui.launch was started yet: e3 comfyui up starts them")
     try:

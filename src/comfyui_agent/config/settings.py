@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import math
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from comfyui_agent.config.validation import Section as _Section
 from comfyui_agent.config.yaml_text import NotYaml, parse
 from comfyui_agent.domain.locations import is_url, object_url
+from comfyui_agent.domain.notifications import NotificationKind
 
 
 def _listed(value: Any) -> Any:
@@ -55,6 +57,17 @@ def _inputs(values: tuple[str, ...]) -> tuple[str, ...]:
     if sum(map(is_url, values)) > 1:
         raise ValueError("input pictures are kept at one address: write one, and folders")
     return tuple(map(_location, values))
+
+
+def _notify_addresses(value: Any) -> Any:
+    """What is wrong with an address is never shown: it may be a secret."""
+    found = _listed(value)
+    if not isinstance(found, (list, tuple)) or not all(isinstance(each, str) for each in found):
+        raise ValueError("this is no list of texts")
+    for each in found:
+        if not re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*|[A-Za-z][A-Za-z0-9+.-]*://\S*", each):
+            raise ValueError("one of them is no address")
+    return found
 
 
 def _previews(value: Any) -> Any:
@@ -235,6 +248,20 @@ class Gateway(_Section):
     """Gets what is no prompt, result or fact of the fleet. None: the first server."""
 
 
+class Notify(_Section):
+    """Whom to tell through apprise when work has ended or a person is needed."""
+
+    urls: Annotated[tuple[SecretStr, ...], BeforeValidator(_notify_addresses), Field(max_length=20)] = _setting(
+        (),
+        'a list of addresses for apprise, or of variables that hold one, such as ["ntfys://ntfy.sh/topic", "env:CHAT"]',
+    )
+    on: Annotated[tuple[NotificationKind, ...], BeforeValidator(_listed)] = _setting(
+        tuple(NotificationKind), "a list of batch, book, night, attention and server"
+    )
+    quiet_seconds: Seconds = _seconds(60.0)
+    """Between two messages of one kind. What happens meanwhile is in the next one."""
+
+
 class Sla(_Section):
     """The targets of `e3 sla check`."""
 
@@ -268,6 +295,7 @@ class Settings(_Section):
     books: Books = _setting(Books(), "a section with keys such as retry_limit")
     ui: Ui = _setting(Ui(), "a section with keys such as port")
     gateway: Gateway = _setting(Gateway(), "a section with keys such as port")
+    notify: Notify = _setting(Notify(), "a section with keys such as urls")
     sla: Sla = _setting(Sla(), "a section with keys such as p95_seconds")
 
     @property

@@ -40,6 +40,7 @@ class EventName(TextEnum):
     ALERT_DATABASE = "alert.database"
     ALERT_POISON = "alert.poison"
     ALERT_GRID = "alert.grid"
+    ALERT_NOTIFY = "alert.notify"
     AUDIT_JOB_SUBMIT = "audit.job.submit"
     AUDIT_INPUT_UPLOAD = "audit.input.upload"
     AUDIT_JOB_TAKE = "audit.job.take"
@@ -69,6 +70,7 @@ class EventName(TextEnum):
     AUDIT_LOGIN = "audit.login"
     AUDIT_LOGIN_FAILED = "audit.login.failed"
     AUDIT_LOGOUT = "audit.logout"
+    AUDIT_NOTIFY_TEST = "audit.notify.test"
     AUDIT_DATABASE_RECOVER = "audit.db.recover"
     AUDIT_DATABASE_PRUNE = "audit.db.prune"
 

@@ -20,6 +20,7 @@ from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.live_feed import FeedServer
 from comfyui_agent.engine.live_files import LiveFile
 from comfyui_agent.engine.needs_lookup import NeedsLookup
+from comfyui_agent.engine.notifier import Notifier
 from comfyui_agent.engine.recovery import Recovery
 from comfyui_agent.engine.retention import Retention
 from comfyui_agent.engine.run import Run
@@ -48,6 +49,7 @@ GRID_SECONDS = 2.0
 TUNING_SECONDS = 2.0
 LIVE_SECONDS = 0.5
 RETENTION_SECONDS = 300.0
+TELLING_SECONDS = 20.0
 FIRST_ANSWER_SECONDS = 3.0
 
 
@@ -79,6 +81,7 @@ class Agent:
     supervisor: Supervisor | None = None
     tuner: Tuner | None = None
     retention: Retention | None = None
+    notifier: Notifier | None = None
     leaving_seconds: float = LEAVING_SECONDS
     """How long it may take to leave when it is cancelled."""
     first_event: int = 0
@@ -121,6 +124,8 @@ class Agent:
             done, _ = await asyncio.wait({*loops, self.started.fatal}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+            if self.notifier is not None:
+                await self._until(self.clock.now() + TELLING_SECONDS, self.notifier.finish())
             seconds = UNHURRIED_SECONDS
         finally:
             self.is_ready.set()
@@ -174,6 +179,8 @@ class Agent:
         if self.retention is not None:
             pause = partial(self.clock.sleep, RETENTION_SECONDS)
             own.append(self._repeat("removing what is old", self.retention.look, pause))
+        if self.notifier is not None:
+            own.append(self.notifier.follow())
         return [*own, self.leases.keep(), self.tail.follow(), self.expiry.watch()]
 
     async def _dispatch(self) -> None:

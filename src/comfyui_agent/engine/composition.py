@@ -15,6 +15,7 @@ from comfyui_agent.domain.retry_policy import RetryPolicy
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.batch_upkeep import Expiry, GridBuilder
 from comfyui_agent.engine.collector import Collector
+from comfyui_agent.engine.delivery import MISSING, is_installed
 from comfyui_agent.engine.dispatcher import Dispatcher
 from comfyui_agent.engine.event_tail import EventTail
 from comfyui_agent.engine.idleness import Idleness
@@ -22,6 +23,7 @@ from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.live_feed import FeedServer, LiveFeed
 from comfyui_agent.engine.live_files import LiveFile
 from comfyui_agent.engine.needs_lookup import NeedsLookup
+from comfyui_agent.engine.notifier import Notifier
 from comfyui_agent.engine.patience import PatienceLimits
 from comfyui_agent.engine.prompt_builder import PromptBuilder
 from comfyui_agent.engine.recorder import Recorder
@@ -107,6 +109,13 @@ def make_agent(
     inputs.on_forget = lookup.ask
     fleet.on_health, fleet.on_queue = alerts.see_health, unowned.see_queue
     bus.subscribe(grids.see_event)
+    notifier = None
+    if settings.notify.urls and only is None:
+        if is_installed():
+            notifier = Notifier(store, workspace, clock, recorder.note)
+            bus.subscribe(notifier.see_event)
+        else:
+            log.error("%s", MISSING)
     return Agent(
         store=store,
         lock=lock,
@@ -131,6 +140,7 @@ def make_agent(
         supervisor=supervisor,
         tuner=tuner,
         retention=Retention(store, workspace, clock, recorder.note, ages) if ages is not None else None,
+        notifier=notifier,
     )
 
 

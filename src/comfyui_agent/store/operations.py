@@ -14,6 +14,7 @@ from comfyui_agent.store.job_queries import *
 from comfyui_agent.store.leases import *
 from comfyui_agent.store.liveness import *
 from comfyui_agent.store.needs import *
+from comfyui_agent.store.notifications import *
 from comfyui_agent.store.outcomes import *
 from comfyui_agent.store.overview import *
 from comfyui_agent.store.posted_prompts import *

@@ -31,8 +31,9 @@ CALLER_SHARE = 4
 
 
 class _Listener:
-    def __init__(self, caller: str) -> None:
+    def __init__(self, caller: str, *, is_looking: bool) -> None:
         self.caller = caller
+        self.is_looking = is_looking
         self.waiting: deque[tuple[Event, bytes]] = deque()
         self.wakes = asyncio.Event()
         self.is_dropped = False
@@ -47,7 +48,7 @@ class EventFeed:
         on_event: Callable[[Event], None] = lambda _: None,
         while_heard: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_event` is called with every event that is followed, `while_heard` again and again while one listens."""
+        """`on_event` is called with every event that is followed, `while_heard` again and again while one looks."""
         self._store = store
         self._on_event = on_event
         self._while_heard = while_heard
@@ -63,7 +64,7 @@ class EventFeed:
     async def follow(self) -> None:
         while True:
             try:
-                if self._listeners:
+                if any(each.is_looking for each in self._listeners):
                     await FILES.run(self._while_heard)
                 await self.catch_up()
             except StoreError as error:
@@ -92,7 +93,13 @@ class EventFeed:
         self._on_event(event)
 
     def listen(
-        self, after: int | None, batch_id: str | None = None, caller: str = EVERYONE, *, with_audit: bool = True
+        self,
+        after: int | None,
+        batch_id: str | None = None,
+        caller: str = EVERYONE,
+        *,
+        with_audit: bool = True,
+        is_looking: bool = True,
     ) -> AsyncGenerator[bytes, None]:
         """Stream every event after the id `after`, or from now on, with a comment in quiet times.
 
@@ -105,7 +112,7 @@ class EventFeed:
         def is_wanted(event: Event) -> bool:
             return (batch_id is None or event.batch_id == batch_id) and (with_audit or not event.is_audit)
 
-        return self._stream(after, is_wanted, caller)
+        return self._stream(after, is_wanted, _Listener(caller, is_looking=is_looking))
 
     def _shortage(self, caller: str) -> str:
         if len(self._listeners) >= MOST_LISTENERS:
@@ -115,11 +122,10 @@ class EventFeed:
         return f"too many of your streams of events are open: {own}" if is_too_many else ""
 
     async def _stream(
-        self, after: int | None, is_wanted: Callable[[Event], bool], caller: str
+        self, after: int | None, is_wanted: Callable[[Event], bool], listener: _Listener
     ) -> AsyncGenerator[bytes, None]:
-        if self._shortage(caller):  # others have come in between
+        if self._shortage(listener.caller):  # others have come in between
             return
-        listener = _Listener(caller)
         self._listeners.add(listener)
         last = self._last_id
         try:

@@ -30,6 +30,7 @@ from comfyui_agent.web.api import (
     inputs,
     job_results,
     jobs,
+    notifications,
     reports,
     servers,
     variations,
@@ -64,7 +65,8 @@ def create_app(context: Context) -> FastAPI:
         default_response_class=JsonAnswer,
     )
     app.state.context = context
-    routes = (jobs, variations, job_results, batches, books, servers, workflows, inputs, reports, event_routes)
+    queue = (jobs, variations, job_results, batches, books)
+    routes = (*queue, servers, workflows, inputs, reports, notifications, event_routes)
     for module in (*routes, probes, openapi, site):
         app.include_router(module.router)
     add_handlers(app)

@@ -55,7 +55,7 @@ def test_the_commands_are_those_of_the_contract() -> None:
         *("e3 queue ls", "e3 queue rm", "e3 queue set-priority", "e3 db migrate", "e3 db check", "e3 db recover"),
         *("e3 db compact", "e3 db backup", "e3 db prune", "e3 audit"),
         *(SERVERS, "e3 servers ls", "e3 servers pause", "e3 servers drain", "e3 servers resume"),
-        *("e3 servers explain", "e3 tune"),
+        *("e3 servers explain", "e3 tune", "e3 notify test"),
         *("e3 serve", "e3 gateway", "e3 token create", "e3 token ls", "e3 token revoke", "e3 token open"),
         *(
             "e3 wildcards ls",

@@ -87,9 +87,11 @@ CHANGES: list[tuple[str, str, dict[str, Any] | None, str, str]] = [
 async def test_every_route_that_changes_something_is_in_this_list(locked: tuple[Served, str, str]) -> None:
     known = {(method, path) for method, path in routes_of(create_app(locked[0].context)) if method in UNSAFE}
     in_test_processes = ("POST", "/api/v1/servers/{name}/restart")
+    with_a_receiver = ("POST", "/api/v1/notify/test")
     in_test_variations = {("POST", f"/api/v1/jobs/{{name}}/{what}") for what in ("again", "vary", "use")}
     in_test_variations |= {("PUT", "/api/v1/jobs/{name}/take"), ("POST", "/api/v1/inputs")}
-    assert known == {in_test_processes, *in_test_variations, *((method, path) for method, path, *_ in CHANGES)}
+    others = {in_test_processes, with_a_receiver, *in_test_variations}
+    assert known == {*others, *((method, path) for method, path, *_ in CHANGES)}
 
 
 async def test_every_change_over_http_is_one_row_with_who_what_and_from_where(locked: tuple[Served, str, str]) -> None:

@@ -156,6 +156,7 @@ ROUTES = [
     Route("GET", "/api/v1/inputs/{kept}/thumbnail"),
     Route("GET", "/api/v1/reports"),
     Route("GET", "/api/v1/reports/{path:path}"),
+    Route("POST", "/api/v1/notify/test", ADMIN),
     Route("GET", "/api/v1/events", is_endless=True),
     Route("GET", "/api/v1/audit", ADMIN),
     Route("GET", "/api/v1/status"),

@@ -130,3 +130,22 @@ def test_a_section_of_launch_that_is_wrong_is_named(tmp_path: Path, sections: st
     (tmp_path / "config/global_config.yaml").write_text("")
     with pytest.raises(Complaints, match=r"E3_COMFYUI__LAUNCH: comfyui.launch"):
         settings_from(tmp_path, {"E3_COMFYUI__LAUNCH": sections})
+
+
+def test_whom_to_notify_is_a_list_of_addresses_or_variables_and_on_what(tmp_path: Path) -> None:
+    notify = settings_from(
+        tmp_path, {"E3_NOTIFY__URLS": "ntfys://ntfy.sh/topic,env:CHAT", "E3_NOTIFY__ON": "night"}
+    ).notify
+    assert [url.get_secret_value() for url in notify.urls] == ["ntfys://ntfy.sh/topic", "env:CHAT"]
+    assert notify.on == ("night",)
+    assert "topic" not in repr(notify)
+    assert len(settings_from(tmp_path, {}).notify.on) == 5
+
+
+@pytest.mark.parametrize(
+    "urls", ["hunter2", "env:hunter2-", "[{discord: hunter2}]", "[5, hunter2]", "[ntfy hunter2://x]"]
+)
+def test_an_address_that_is_none_is_not_shown(tmp_path: Path, urls: str) -> None:
+    with pytest.raises(Complaints, match=r"^E3_NOTIFY__URLS: notify.urls: .*: write a list of addresses") as found:
+        settings_from(tmp_path, {"E3_NOTIFY__URLS": urls})
+    assert "hunter2" not in str(found.value)

@@ -29,6 +29,7 @@ async def events(
     who: User,
     batch: Annotated[str | None, Query(max_length=300, description="Only events of this batch.")] = None,
     after: Annotated[int | None, Query(ge=0, le=LARGEST_ID, description="Begin behind this event.")] = None,
+    previews: Annotated[bool, Query(description="Whether someone looks: servers are asked for previews.")] = True,
     last: Annotated[
         str | None, Header(alias="Last-Event-ID", description="Begin behind this event, as browsers say it.")
     ] = None,
@@ -39,7 +40,8 @@ async def events(
     """
     is_id = last is not None and last.isascii() and last.isdigit() and len(last) < 17
     begin = int(last) if last and is_id else after
-    stream = context.event_feed.listen(begin, batch, who.scope, with_audit=who.role is Role.ADMIN)
+    is_admin = who.role is Role.ADMIN
+    stream = context.event_feed.listen(begin, batch, who.scope, with_audit=is_admin, is_looking=previews)
     return StreamingResponse(while_admitted(context.gate, who, stream), media_type="text/event-stream")
 
 

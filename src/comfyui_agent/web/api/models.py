@@ -175,6 +175,10 @@ class ServerHalted(BaseModel):
     state: str = Field(description="working, paused, draining or drained")
 
 
+class TestSent(BaseModel):
+    sent: list[str] = Field(description="The scheme of each address, such as ntfys.")
+
+
 class WorkflowShown(BaseModel):
     workflow_id: str
     description: str
@@ -259,6 +263,7 @@ class StatusShown(BaseModel):
 
     sentence: str
     counts: CountsShown
+    kept: int = Field(description="Pending jobs that are paused, or for a later burst; counted up to 10,000.")
     done_last_hour: int
     failed_last_hour: int
     images_per_minute: float

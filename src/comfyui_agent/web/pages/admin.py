@@ -9,6 +9,7 @@ from typing import Any
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Attempt, Job
 from comfyui_agent.domain.texts import counted
+from comfyui_agent.engine.delivery import shown
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.web.explanations import explain
@@ -61,7 +62,9 @@ async def build(view: View) -> Screen:
     findings = [f"{counted(counts.attention, 'job needs', 'jobs need')} attention"]
     findings += [f"{counted(len(alerts), 'alert')} in the last day"] if alerts else []
     findings += [f"{counted(out, 'server')} not at work"] if out else []
-    return Screen("admin.html", "Admin", f"{', '.join(findings)}.", fragments, {"classes": classes}, "admin")
+    told = [shown(url) for url in view.context.workspace.settings.notify.urls]
+    values = {"classes": classes, "told": told}
+    return Screen("admin.html", "Admin", f"{', '.join(findings)}.", fragments, values, "admin")
 
 
 def _errors(job: Job, attempts: Sequence[Attempt]) -> list[Any]:
