@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.comfy.address import name_of
 from comfyui_agent.domain.badges import badge_of
 from comfyui_agent.domain.jobs import Job
@@ -14,8 +15,10 @@ from comfyui_agent.domain.texts import bytes_of
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
+from comfyui_agent.usecases.takes import JobTake, takes_of
 from comfyui_agent.web.explanations import explain
 from comfyui_agent.web.html import seconds
+from comfyui_agent.web.outputs import Result
 from comfyui_agent.web.pages.cells import lowest_priority, maker
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 
@@ -45,6 +48,7 @@ async def build(view: View) -> Screen:
     fragments = (
         Fragment("job-actions", {"job": job, "lowest": lowest, "bumped": _bumped(view, job, lowest)}),
         Fragment("job-picture", {"job": job, "live": live, "results": results}),
+        Fragment("job-next", {"job": job, "takes": await _takes(view, job), "upscalers": await upscalers(view)}),
         Fragment("job-trouble", {"explanation": explain(job, attempts) if is_trouble else None}),
         Fragment("job-servers", {"servers": whereabouts.servers}),
         Fragment("job-facts", facts),
@@ -55,6 +59,24 @@ async def build(view: View) -> Screen:
     )
     values = {"job": job, "batch": batch}
     return Screen("job.html", job.config_name, _sentence(job, live, whereabouts.sentence), fragments, values, "queue")
+
+
+async def _takes(view: View, job: Job) -> list[tuple[JobTake, list[Result]]]:
+    """What the job has made, each with its files."""
+    if not job.take:
+        return []
+    takes = await takes_of(view.context.store, job)
+    shown = view.context.outputs.shown
+    return await FILES.run(lambda: [(take, shown(job.of_take(take.number, take.outputs), 1)) for take in takes])
+
+
+async def upscalers(view: View) -> list[str]:
+    """The workflows that make a larger picture."""
+    try:
+        recipes = await view.context.submissions.recipes()
+    except Problem:
+        return []
+    return [name for name, recipe in recipes.items() if recipe.purpose == "upscale"]
 
 
 def _bumped(view: View, job: Job, lowest: int) -> int | None:
