@@ -13,6 +13,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.files.connect import open_files
 from comfyui_agent.files.port import Files, NoPlainFile
+from comfyui_agent.pictures.grid_sources import look_at
 from comfyui_agent.pictures.thumbnails import NoThumbnail
 from comfyui_agent.web.thumbnail_cache import ThumbnailCache
 
@@ -127,6 +128,14 @@ class Outputs:
         numbered = ((number, self._known(recorded, version)) for number, recorded in enumerate(job.outputs, start=1))
         shown = (_shown(job, number, result) for number, result in numbered if result is not None)
         return list(islice(shown, most))
+
+    def size(self, job: Job) -> tuple[int, int] | None:
+        """The size of its first result in pixels. None if that is no picture, or not on this machine."""
+        if not job.outputs or open_files(self._results, job.outputs[0]).is_remote:
+            return None
+        found = self._known(job.outputs[0], version_of(job))
+        size = look_at(found.path).size if found and found.is_picture else (0, 0)
+        return size if all(size) else None
 
     async def thumbnail(self, result: ResultFile, width: int) -> Path:
         """The thumbnail of a picture as a WebP file, at the next larger of `WIDTHS`. Raises NotShown."""
