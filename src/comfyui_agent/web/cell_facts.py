@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from comfyui_agent.domain.jobs import Job, JobId, Template
+from comfyui_agent.domain.needs import AUTO
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import parsed, whole
 from comfyui_agent.domain.usual_inputs import usual_inputs, value_at
@@ -78,7 +79,7 @@ class CellFacts:
         return Facts(
             shape=_flat(size or _size_of(*asked) or self._latest.get(job.workflow_id) or (1, 1)),
             prompt=_line(found.get("prompt")),
-            model=_line(found.get("checkpoint")),
+            model="" if found.get("checkpoint") == AUTO else _line(found.get("checkpoint")),
             settings=settings_line(job),
         )
 
@@ -87,7 +88,11 @@ def settings_line(job: Job) -> str:
     """The values that a sweep gave a job. Empty for any other."""
     metadata = parsed(job.metadata)
     values = metadata.get("combination") if isinstance(metadata, dict) else None
-    return whole(", ".join(f"{name} {value}" for name, value in values.items()), LONGEST) if isinstance(values, dict) else ""
+    return (
+        whole(", ".join(f"{name} {value}" for name, value in values.items()), LONGEST)
+        if isinstance(values, dict)
+        else ""
+    )
 
 
 def _places_in(template: Template) -> dict[str, tuple[str, Any]]:

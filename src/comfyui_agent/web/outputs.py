@@ -110,6 +110,10 @@ class Outputs:
             raise NotShown(f"{printable(result.path.name)} is no picture")
         return self.local(result)
 
+    def grid_page(self, recorded: str) -> Path:
+        """The page beside the picture of a grid. Raises NotShown."""
+        return self.local(self._check(str(PurePath(recorded).with_suffix(".html"))))
+
     def local(self, result: ResultFile) -> Path:
         """The file of a result on this machine. Raises NotShown."""
         files = open_files(self._results, result.name)
