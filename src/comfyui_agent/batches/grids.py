@@ -22,6 +22,7 @@ from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, layout_by_ax
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import FOLDERS
 from comfyui_agent.domain.locations import Location
+from comfyui_agent.domain.needs import AUTO
 from comfyui_agent.domain.processes import module_command
 from comfyui_agent.domain.prompts import NoSuchPlace, place
 from comfyui_agent.domain.states import JobStatus
@@ -127,7 +128,7 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
 async def _about(store: Store, batch: Batch, first: Job, last: Job) -> str:
     """The prompt and the model, where the first and the last member have the same."""
     one, other = await _usual(store, batch, first), await _usual(store, batch, last)
-    return " · ".join(str(one[name]) for name in ABOUT if name in one and one[name] == other.get(name))
+    return " · ".join(str(one[name]) for name in ABOUT if one.get(name, AUTO) == other.get(name) != AUTO)
 
 
 async def _usual(store: Store, batch: Batch, job: Job) -> Mapping[str, Any]:
