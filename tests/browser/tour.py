@@ -160,12 +160,13 @@ def _look(visitor: Visitor, scene: Scene, stop: Stop, *, is_whole: bool) -> Seen
         visitor.go(stop.path(scene))
     else:
         page.goto(f"{visitor.url}{stop.path(scene)}")
-    if "#" in stop.path(scene):
+    is_large = "#" in stop.path(scene)
+    if is_large:
         expect(page.locator("#large-title")).to_be_visible()
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         if scheme in stop.shots and (is_whole or scheme == "light"):
-            seen.shots[scheme] = _shot(page, is_whole=is_whole)
+            seen.shots[scheme] = _shot(page, is_whole=is_whole and not is_large)
         seen.faint += [f"{scheme}: {words}" for words in page.evaluate(FAINT)]
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})

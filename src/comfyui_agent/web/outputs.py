@@ -133,11 +133,11 @@ class Outputs:
         shown = (_shown(job, number, result) for number, result in numbered if result is not None)
         return list(islice(shown, most))
 
-    def size(self, job: Job) -> tuple[int, int] | None:
-        """The size of its first result in pixels. None if that is no picture, or not on this machine."""
-        if not job.outputs or open_files(self._results, job.outputs[0]).is_remote:
+    def size(self, recorded: str, version: str) -> tuple[int, int] | None:
+        """The size of a result in pixels. None if it is no picture, or not on this machine."""
+        if open_files(self._results, recorded).is_remote:
             return None
-        found = self._known(job.outputs[0], version_of(job))
+        found = self._known(recorded, version)
         size = look_at(found.path).size if found and found.is_picture else (0, 0)
         return size if all(size) else None
 

@@ -4,6 +4,7 @@
 (() => {
   const EVERY_MS = 10_000;
   const NOTICED_MS = 5_000;
+  const DAWN = 5;
 
   /** How far the browser's clock is ahead of E3's. All times are E3's. */
   const apart = Date.now() - new Date(document.body.dataset.now);
@@ -30,10 +31,10 @@
   const hourOf = (day, hour) => new Date(day.getFullYear(), day.getMonth(), day.getDate(), hour);
   const timeOfDay = (when) => (hourOf(when, 0) - hourOf(now(), 0) === 0 ? clock : dayAndClock).format(when);
 
-  /** Whether most of a stretch of time was in the night that ended this morning, from 20:00 to 08:00. */
+  /** Whether most of a stretch of time was in the night before this day, from 20:00 to 08:00. */
   function wasLastNight(began, ended) {
     const [from, until] = [hourOf(now(), -4), hourOf(now(), 8)];
-    return Math.min(ended, until) - Math.max(began, from) > (ended - began) / 2;
+    return now().getHours() >= DAWN && Math.min(ended, until) - Math.max(began, from) > (ended - began) / 2;
   }
 
   function said(time, when) {

@@ -54,12 +54,8 @@ async def _list(view: View, kind: BatchKind | None) -> tuple[list[Batch], tuple[
             "members": members,
             "room": IN_A_STRIP,
         }
-        key = (
-            batch.id,
-            values["mark"],
-            values["sentence"],
-            tuple((looks(job, run), facts) for job, run, facts in members),
-        )
+        looked = tuple((looks(job, run), facts) for job, run, facts in members)
+        key = (batch.id, values["mark"], values["sentence"], looked)
         rows.append(Fragment(f"batch-{number}", values, key, "batch_row.html"))
     values = {"rows": rows, "kind": kind.value if kind else "", "cursor": page.cursor}
     listed = (tuple(batch.id for batch in page.batches), page.cursor)

@@ -92,7 +92,7 @@ async def stands(view: View, batch: Batch) -> str:
         remedy = "run e3 burst again" if batch.kind is BatchKind.BURST else "start one with e3 run"
         return f"{sentence(batch)}. No agent works here: {remedy}."
     left_seconds = await view.context.forecasts.left(batch)
-    text = sentence(batch, None, left_seconds)
+    text = sentence(batch, seconds_left=left_seconds)
     if left_seconds and servers:
         text += f" on {counted(len(servers), 'server')}"
     elif batch.processing:
