@@ -121,7 +121,7 @@ def test_a_token_that_was_taken_back_leads_to_the_login(guarded: Guarded, visit:
         newest = json.loads(e3(guarded.site, "token", "ls", "--json"))[-1]
         e3(guarded.site, "token", "revoke", str(newest["id"]))
         page.get_by_role("button", name="Cancel", exact=True).click()
-        page.get_by_role("dialog").get_by_role("button", name="Cancel", exact=True).click()
+        page.get_by_role("dialog").get_by_role("button", name="Cancel 1 job", exact=True).click()
         expect(page.get_by_label("Token")).to_be_focused()
         assert guarded.site.job(job["id"])["status"] == "pending"
     finally:

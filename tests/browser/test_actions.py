@@ -34,7 +34,7 @@ def test_cancelling_a_batch_asks_once_with_the_count_and_takes_back_what_runs(si
     page = visit(site, f"/batches/{batch}").page
     expect(page.locator("#grid [data-status=processing]").first).to_be_visible()
     page.get_by_role("button", name="Cancel", exact=True).click()
-    answer(page, "Cancel 5 jobs of long that have not ended?", "Cancel")
+    answer(page, "Cancel 5 jobs of long that have not ended?", "Cancel 5 jobs")
     expect(page.get_by_role("status").get_by_text("long is cancelled")).to_be_visible()
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(page.locator("#grid").get_by_text("Cancelled", exact=True)).to_have_count(5)
@@ -50,7 +50,7 @@ def test_a_cancelled_job_comes_back_by_undoing_it(site: Site, visit: Visit) -> N
     answer(page, "Cancel undone?", "Leave it")
     assert site.job("undone")["status"] == "pending"
     page.get_by_role("button", name="Cancel", exact=True).click()
-    answer(page, "Cancel undone?", "Cancel")
+    answer(page, "Cancel undone?", "Cancel 1 job")
     expect(page.get_by_label("Facts")).to_contain_text("Cancelled")
     page.get_by_role("region", name="What happened").get_by_role("button", name="Retry it").click()
     expect(page.get_by_text("undone waits again")).to_be_visible()

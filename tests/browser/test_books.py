@@ -47,7 +47,7 @@ def test_all_failed_pages_are_rendered_again_at_once(guarded: Guarded, visit: Vi
     page.get_by_role("button", name="Retry all failed pages").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Render 2 pages of All at once again?")
-    dialog.get_by_role("button", name="Retry all failed pages").click()
+    dialog.get_by_role("button", name="Retry 2 pages", exact=True).click()
     expect(page.locator("#sentence")).to_contain_text("4 of 4 done")
     for number in range(1, 5):
         expect(card(page, number).get_by_text("● Done", exact=True)).to_be_visible()

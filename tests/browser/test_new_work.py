@@ -122,7 +122,7 @@ def test_what_a_prompt_says_is_shown_and_never_run(site: Site, visit: Visit) -> 
     visitor = visit(site)
     shown: dict[str, Any] = {
         f"/jobs/{named['id']}": visitor.page.get_by_role("cell", name=SCRIPT),
-        "/queue?status=pending": visitor.page.get_by_role("link", name=named["config_name"]),
+        "/queue?status=pending": visitor.page.get_by_role("link", name=SCRIPT).first,
         f"/batches/{batch}": visitor.page.get_by_role("link", name=SCRIPT).last,
         f"/books/{book}": visitor.page.get_by_role("heading", name=SCRIPT),
         f"/admin/books/{book}": visitor.page.locator("textarea").first,

@@ -105,6 +105,7 @@ STOPS = (
     Stop("batch", lambda scene: f"/batches/{scene.sweep}", ALL),
     Stop("batch-list", lambda scene: f"/batches/{scene.sweep}?status=pending", ()),
     Stop("compare", lambda scene: f"/batches/{scene.finished}?compare={scene.cells()[0]},{scene.cells()[1]}", ALL),
+    Stop("large", lambda scene: f"/batches/{scene.finished}#job-{scene.cells()[0]}", ALL),
     Stop("books", lambda _: "/books"),
     Stop("book", lambda scene: f"/books/{scene.book}", ALL),
     Stop("servers", lambda _: "/servers", ("light", "phone")),
@@ -140,6 +141,15 @@ def walk(context: BrowserContext, scene: Scene, *, is_whole: bool) -> dict[str, 
         return {stop.name: _look(visitor, scene, stop, is_whole=is_whole) for stop in STOPS}
 
 
+def rest(context: BrowserContext, scene: Scene) -> dict[str, Seen]:
+    """The overview when nothing is left to do. What was under way in the scene is cancelled."""
+    with closing(context.new_page()) as page:
+        visitor = Visitor(page, scene.site.url)
+        scene.site.clear()
+        expect(visitor.go("/").get_by_role("region", name="What came of it")).to_be_visible()
+        return {"morning": _look(visitor, scene, Stop("morning", lambda _: "/", ALL), is_whole=True)}
+
+
 def _look(visitor: Visitor, scene: Scene, stop: Stop, *, is_whole: bool) -> Seen:
     page, seen = visitor.page, Seen()
     page.set_viewport_size({"width": DESK["width"], "height": DESK["height"]})
@@ -150,10 +160,13 @@ def _look(visitor: Visitor, scene: Scene, stop: Stop, *, is_whole: bool) -> Seen
         visitor.go(stop.path(scene))
     else:
         page.goto(f"{visitor.url}{stop.path(scene)}")
+    is_large = "#" in stop.path(scene)
+    if is_large:
+        expect(page.locator("#large-title")).to_be_visible()
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         if scheme in stop.shots and (is_whole or scheme == "light"):
-            seen.shots[scheme] = _shot(page, is_whole=is_whole)
+            seen.shots[scheme] = _shot(page, is_whole=is_whole and not is_large)
         seen.faint += [f"{scheme}: {words}" for words in page.evaluate(FAINT)]
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})

@@ -10,8 +10,9 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from comfyui_agent.batches.members import label_of, settings_of
+from comfyui_agent.batches.members import effective_inputs, label_of, settings_of
 from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.batches.sweeps import MOST_CELLS
 from comfyui_agent.config.workspace import Workspace
@@ -21,9 +22,12 @@ from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, layout_by_ax
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import FOLDERS
 from comfyui_agent.domain.locations import Location
+from comfyui_agent.domain.needs import AUTO
 from comfyui_agent.domain.processes import module_command
+from comfyui_agent.domain.prompts import NoSuchPlace, place
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
+from comfyui_agent.domain.usual_inputs import usual_values
 from comfyui_agent.files.connect import existing_files, open_files
 from comfyui_agent.files.port import Files
 from comfyui_agent.pictures.compose import Spec
@@ -34,6 +38,7 @@ from comfyui_agent.store.store import Store
 
 LONGEST_REASON = 400
 COPIES_AT_ONCE = 4
+ABOUT = ("prompt", "prompt_1", "checkpoint", "checkpoint_1")
 COMPOSER = "comfyui_agent.pictures.compose"
 
 
@@ -93,8 +98,9 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
     files = open_files(workspace.results, str(options.output or ""))
     mark = f".f{batch.generation}" if files.is_remote and await OBJECTS.run(files.is_fenced, 0) else ""
     copies = await _copies(workspace, jobs)
+    about = await _about(store, batch, jobs[0], jobs[-1])
     for picture in _places(workspace, batch, jobs, options, mark):
-        spec = await PLANNING.run(_spec, workspace, batch, jobs, options, picture, copies)
+        spec = await PLANNING.run(_spec, workspace, batch, jobs, options, picture, copies, about)
         shown = [workspace.shown(path) for path in spec.paths]
         existing = await OBJECTS.run(existing_files, files, shown)
         output = workspace.shown(picture) if options.output else ""
@@ -117,6 +123,22 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
     strays = await store.run(ops.keep_grid_files, batch.id, shown, output)
     await store.run(ops.with_unowned, strays, lambda name: _remove(workspace.results, name))
     return spec
+
+
+async def _about(store: Store, batch: Batch, first: Job, last: Job) -> str:
+    """The prompt and the model, where the first and the last member have the same."""
+    one, other = await _usual(store, batch, first), await _usual(store, batch, last)
+    return " · ".join(str(one[name]) for name in ABOUT if one.get(name, AUTO) == other.get(name) != AUTO)
+
+
+async def _usual(store: Store, batch: Batch, job: Job) -> Mapping[str, Any]:
+    template = await store.run(ops.find_template, job.template_hash) if job.template_hash else None
+    if template is None or job.is_shortened:
+        return {}
+    try:
+        return usual_values(place(template.graph(), effective_inputs(job, batch)))
+    except NoSuchPlace:  # it was edited by hand
+        return {}
 
 
 def _remove(results: Location, name: str) -> bool:
@@ -173,6 +195,7 @@ def _spec(
     options: GridOptions,
     picture: Path,
     copies: Mapping[str, Path],
+    about: str,
 ) -> Spec:
     layout = layout_of(batch, options.axes)
     cells: dict[int, list[Cell]] = {}
@@ -189,6 +212,7 @@ def _spec(
         pages_of(layout, cells),
         title=batch.name if batch.name and batch.name in batch.id else f"{batch.name} ({batch.id})",
         subtitle=f"{batch.done} of {batch.total} done{problems}",
+        about=about,
         is_sheet=layout is None,
         cell_pixels=options.cell_pixels,
     )

@@ -51,6 +51,19 @@ def usual_inputs(graph: Graph) -> dict[str, Places]:
     return named
 
 
+def usual_values(graph: Graph) -> dict[str, Any]:
+    """The values of the usual inputs in a prompt, by name. What is set nowhere is left out."""
+    values = {name: value_at(graph, places[0]) for name, places in usual_inputs(graph).items()}
+    return {name: value for name, value in values.items() if value is not None and value != ""}
+
+
+def value_at(graph: Graph, place: str) -> Any:
+    """The value at a place such as `6.text`. None if a link or nothing is there."""
+    node_id, _, name = place.rpartition(".")
+    value = inputs_of(graph, node_id).get(name)
+    return None if is_link(value) else value
+
+
 @dataclass
 class _Search:
     graph: Graph

@@ -51,6 +51,8 @@ class Grid:
     pages: tuple[Page, ...]
     title: str = ""
     subtitle: str = ""
+    about: str = ""
+    """What all pictures share, such as the prompt and the model."""
     is_sheet: bool = False
     """A contact sheet: no headings, a label below each cell."""
     cell_pixels: int | None = None
@@ -160,7 +162,7 @@ def _arranged(grid: Grid, page: Page, cell: Size, text: int) -> PageLayout:
     under = _room((label.height for label in below.values()), gap)
     step = cell[0] + gap, max(cell[1] + under, line if rows else 0) + gap
     width = max(left + len(page.columns) * step[0] - gap, 24 * text)
-    written = ((grid.title, round(text * 1.5)), (grid.subtitle, text), (page.title, text))
+    written = ((grid.title, round(text * 1.5)), (grid.about, text), (grid.subtitle, text), (page.title, text))
     titles = tuple(fit(title, size, width, 2) for title, size in written if one_line(title))
     top = text + sum(label.height for label in titles) + (text if titles else 0) + above
     size = width + 2 * text, top + len(page.rows) * step[1] - gap + text

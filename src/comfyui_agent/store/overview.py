@@ -31,6 +31,7 @@ PRIORITIES_LOOKED_AT = 200
 KEPT_COUNTED = 10_000
 BUCKET = 10
 """Seconds that the endings of jobs are counted by."""
+STEPS_BACK, WORK_COUNTED, PICTURES_OF_WORK = 200, 100_000, 24
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,56 @@ def read_overview(session: Session) -> Overview:
         done=[record(Job, each) for each in session.rows("newest_results", most=RESULTS, looked_at=NEWEST_LOOKED_AT)],
         batches=[batch_from(session, each) for each in session.rows("open_batches", most=BATCHES)],
         lost=lost_servers(session),
+    )
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why some jobs need attention, in the words of their rows: how many that are."""
+
+    failure_class: str | None
+    run_count: int
+    """0 if they were not sent to a server."""
+    source: str | None
+    jobs: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """A stretch of work, without half an hour in which nothing ended."""
+
+    began: datetime
+    ended: datetime
+    done: int
+    """Counted up to 100,000."""
+    troubles: tuple[Trouble, ...]
+    """What of it needs attention now, the most frequent first."""
+    results: list[Job]
+    """The newest of it."""
+
+    @property
+    def attention(self) -> int:
+        return sum(trouble.jobs for trouble in self.troubles)
+
+
+@query
+def last_work(session: Session) -> Work | None:
+    """The last stretch of work. None if nothing has ended yet, but what was cancelled or dismissed."""
+    found = session.one("last_work", most=STEPS_BACK) or {}
+    first, last = found.get("at"), found.get("ended_at")
+    if not isinstance(first, datetime) or not isinstance(last, datetime):
+        return None
+    done = session.rows("done_between", first=first, last=last, most=WORK_COUNTED)[0]
+    began = done["started_at"] if isinstance(done["started_at"], datetime) else first
+    troubles = session.rows("troubles_between", first=first, last=last, most=WORK_COUNTED)
+    rows = session.rows("newest_results", most=PICTURES_OF_WORK, looked_at=NEWEST_LOOKED_AT)
+    newest = [record(Job, each) for each in rows]
+    return Work(
+        began=min(began, first),
+        ended=last,
+        done=done["done"],
+        troubles=tuple(record(Trouble, each) for each in troubles),
+        results=[job for job in newest if time_text(first) <= (job.end_time or "") <= time_text(last)],
     )
 
 

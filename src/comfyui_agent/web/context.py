@@ -16,6 +16,7 @@ from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.usecases.forecasts import Forecasts
 from comfyui_agent.usecases.whereabouts import Whereabouts, find_whereabouts
+from comfyui_agent.web.cell_facts import CellFacts
 from comfyui_agent.web.event_feed import EventFeed
 from comfyui_agent.web.fleet_view import FleetView
 from comfyui_agent.web.live_pages import LivePages
@@ -40,6 +41,7 @@ class Context:
         self.fleet = FleetView(store, workspace)
         self.forecasts = Forecasts(store, workspace)
         self.outputs = Outputs(workspace)
+        self.cells = CellFacts(store, self.outputs)
         self.metrics = Metrics(store, self.fleet)
         self.event_feed = EventFeed(store, self.metrics.counters.count, partial(want_previews, workspace.locks))
         self.submissions = Submissions(store, workspace)

@@ -18,6 +18,7 @@ from comfyui_agent.domain.badges import BADGES, SERVER_MARKS, WITHOUT_ATTENTION
 from comfyui_agent.domain.pace import duration_of, rate_of
 from comfyui_agent.domain.texts import attention, counted, whole
 from comfyui_agent.domain.texts import parsed as parsed_json
+from comfyui_agent.web.cell_facts import Facts
 from comfyui_agent.web.outputs import version_of
 from comfyui_agent.web.screens import Fragment, Screen, View
 
@@ -41,6 +42,7 @@ def environment() -> Environment:
     )
     badges = [*BADGES.items(), *WITHOUT_ATTENTION.items()]
     made.globals |= {
+        "unknown": Facts(),
         "asset": asset,
         "version": __version__,
         "badges": {str(state): badge for state, badge in badges},
@@ -94,11 +96,16 @@ def asset(name: str) -> str:
     return f"/assets/{name}?v={digest[:12]}"
 
 
-def ago(moment: str | None) -> Markup:
-    """A time as people say it, with the exact one as its tooltip. A script keeps it up to date."""
+def ago(moment: str | datetime | None, *, clock: bool = False) -> Markup:
+    """A time as people say it, with the exact one as its tooltip. A script keeps it up to date.
+
+    With `clock` the time of day: a script shows that of the viewer's clock.
+    """
     when = parsed(moment)
     if when is None:
         return Markup("")
+    if clock:
+        return Markup('<time datetime="{}" data-clock>{}</time>').format(when.isoformat(), when.strftime("%H:%M UTC"))
     text = since((datetime.now(timezone.utc) - when).total_seconds())
     exact = when.strftime("%Y-%m-%d %H:%M:%S UTC")
     return Markup('<time datetime="{}" title="{}">{}</time>').format(when.isoformat(), exact, text)
@@ -115,7 +122,7 @@ def since(passed: float) -> str:
     return f"{int(passed // 86400)} days ago"
 
 
-def parsed(moment: str | None) -> datetime | None:
+def parsed(moment: str | datetime | None) -> datetime | None:
     """Read a time as the database writes it. None if it is none."""
     try:
         found = datetime.fromisoformat(str(moment).replace("Z", "+00:00")) if moment else None

@@ -13,6 +13,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.files.connect import open_files
 from comfyui_agent.files.port import Files, NoPlainFile
+from comfyui_agent.pictures.grid_sources import look_at
 from comfyui_agent.pictures.thumbnails import NoThumbnail
 from comfyui_agent.web.thumbnail_cache import ThumbnailCache
 
@@ -109,6 +110,10 @@ class Outputs:
             raise NotShown(f"{printable(result.path.name)} is no picture")
         return self.local(result)
 
+    def grid_page(self, recorded: str) -> Path:
+        """The page beside the picture of a grid. Raises NotShown."""
+        return self.local(self._check(str(PurePath(recorded).with_suffix(".html"))))
+
     def local(self, result: ResultFile) -> Path:
         """The file of a result on this machine. Raises NotShown."""
         files = open_files(self._results, result.name)
@@ -132,6 +137,14 @@ class Outputs:
         """How much room the results of a job take, as far as they lie on this machine."""
         found = (self._known(recorded, "") for recorded in job.outputs)
         return sum(each.path.stat().st_size for each in found if each is not None and each.path.is_file())
+
+    def size(self, recorded: str, version: str) -> tuple[int, int] | None:
+        """The size of a result in pixels. None if it is no picture, or not on this machine."""
+        if open_files(self._results, recorded).is_remote:
+            return None
+        found = self._known(recorded, version)
+        size = look_at(found.path).size if found and found.is_picture else (0, 0)
+        return size if all(size) else None
 
     async def thumbnail(self, result: ResultFile, width: int) -> Path:
         """The thumbnail of a picture as a WebP file, at the next larger of `WIDTHS`. Raises NotShown."""

@@ -20,7 +20,7 @@ from comfyui_agent.web.access import caller
 from comfyui_agent.web.api.parameters import Here, User
 from comfyui_agent.web.api.responses import FileAnswer
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.html import ASSETS, environment, render_page
+from comfyui_agent.web.html import ASSETS, environment, render_fragment, render_page
 from comfyui_agent.web.pages import admin, batch, batches, book, job, new, overview, queue, reports, servers
 from comfyui_agent.web.problems import in_bytes, wants_page
 from comfyui_agent.web.screens import Build, NoScreen, View
@@ -109,6 +109,14 @@ def _address(request: Request) -> str:
 
 for each in ADDRESSES:
     router.add_api_route(each.path, screen, methods=["GET"], response_class=HTMLResponse)
+
+
+@router.get("/jobs/{name}/large", response_class=HTMLResponse)
+async def large(context: Here, who: User, name: str) -> Response:
+    """The large view of a job, for the dialog of a page."""
+    _, view = view_of(context, who, f"/jobs/{quote(name, safe='')}")
+    fragment = await job.large(view)
+    return HTMLResponse(in_bytes(await RENDERING.run(render_fragment, fragment, view)))
 
 
 @router.get("/stream")

@@ -10,6 +10,7 @@ from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store import overview
+from comfyui_agent.store.rows import time_text
 from comfyui_agent.store.store import Store
 from support.store_batches import FOX, land, queue
 from support.stores import Database, broken, lease, lease_one, submit_and_lease, submit_one, wish
@@ -231,3 +232,46 @@ async def test_the_wait_of_a_job_without_a_time_is_not_told(store: Store, databa
     await submit_one(store)
     database.by_hand("UPDATE jobs SET created_at = 'some day'")
     assert await age(store) is None
+
+
+# The last work.
+
+
+async def test_the_last_work_ends_before_half_an_hour_in_which_nothing_ended(store: Store, database: Database) -> None:
+    assert await store.run(ops.last_work) is None
+    await finish(store, "the day before")
+    database.clock.advance(31 * 60)
+    began = database.clock.text()
+    for number in range(5):
+        await finish(store, f"night_{number}")
+        database.clock.advance(29 * 60)
+    await fail(store, "broken")
+    await store.run(ops.cancel_jobs, [await submit_one(store, "unwanted")])
+    ended = database.clock.text()
+    database.clock.advance(3 * 24 * 3600)
+    found = await store.run(ops.last_work)
+    assert found is not None
+    assert (time_text(found.began), time_text(found.ended)) == (began, ended)
+    assert (found.done, found.attention) == (5, 1)
+    assert [(each.failure_class, each.run_count, each.jobs) for each in found.troubles] == [("execution", 1, 1)]
+    assert [job.config_name for job in found.results] == [f"night_{number}" for number in reversed(range(5))]
+
+
+async def test_the_last_work_counts_what_needs_attention_now_by_its_reason(store: Store, database: Database) -> None:
+    for number in range(3):
+        await fail(store, f"broken_{number}")
+    columns = "INSERT INTO jobs (config_name, job_type, workflow_id, status, failure_class, end_time) VALUES"
+    now, later = database.clock.text(), "2999-01-01 00:00:00.000"
+    database.by_hand(
+        f"{columns} ('bad', 'T2I', 'wf', 'failed', 'invalid', '{now}'), ('odd', 'T2I', 'wf', 'done', NULL, '{later}')"
+    )
+    job = await store.run(ops.find_job, "broken_0")
+    assert job is not None
+    await store.run(ops.dismiss_jobs, [job.id])
+    found = await store.run(ops.last_work)
+    assert found is not None
+    assert {(each.failure_class, each.run_count, each.jobs) for each in found.troubles} == {
+        ("execution", 1, 2),
+        ("invalid", 0, 1),
+    }
+    assert (found.done, found.results) == (0, [])

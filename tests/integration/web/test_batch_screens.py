@@ -23,6 +23,7 @@ from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.forecasts import Forecasts
+from comfyui_agent.web.cell_facts import CellFacts
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.html import render_fragment, render_page
 from comfyui_agent.web.outputs import Outputs
@@ -121,6 +122,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     fleet = Fleet()
     forecasts, outputs = Forecasts(store, workspace), Outputs(workspace)
     facts = {"forecasts": forecasts, "outputs": outputs, "submissions": Submissions(store, workspace)}
+    facts["cells"] = CellFacts(store, outputs)
     context = SimpleNamespace(store=store, workspace=workspace, fleet=fleet, **facts)
     yield House(store, fleet, cast("Context", context))
     await database.close()
@@ -188,7 +190,7 @@ async def test_what_was_cancelled_or_dismissed_is_in_no_count_and_has_a_list_of_
     tabs = await house.part("/batches/fox_1", "batch-tabs")
     assert "△ Needs attention 1<" in tabs
     assert "◌ Cancelled or dismissed 2<" in tabs
-    assert "1 of 4 done, 1 needs attention" in tabs
+    assert "<svg" not in tabs  # a bar is for what moves
     listed = await house.part("/batches/fox_1?status=aside", "batch-list")
     assert (listed.count("<figure"), listed.count("is-aside")) == (2, 2)
     actions = await house.part("/batches/fox_1", "batch-actions")
@@ -367,3 +369,23 @@ async def test_script_in_a_text_is_shown_and_not_run(house: House) -> None:
         page = await house.page(address)
         assert "<script>alert" not in page, address
     assert "&lt;script&gt;" in await house.page("/batches/evil_1")
+
+
+# The overview.
+
+
+async def test_a_target_is_drawn_only_where_it_is_set(house: House) -> None:
+    assert (await house.parts("/"))["overview-pace"].values["pace"]["target"] == 0.0
+    settings = Settings.model_validate({"sla": {"images_per_minute": 12}})
+    house.context.workspace = Workspace(house.context.workspace.root, settings)
+    assert (await house.parts("/"))["overview-pace"].values["pace"]["target"] == 12.0
+
+
+async def test_what_is_paused_does_not_keep_the_last_work_from_leading(house: House) -> None:
+    await house.sweep({"seed": [1, 2, 3]})
+    await house.render(done=1, failed=1)
+    assert "1 of 3 done" in (await house.look("/"))[0].sentence
+    await house.store.run(ops.pause_batch, "fox_1")
+    sentence = (await house.look("/"))[0].sentence
+    assert re.fullmatch(r"<span .*>The last work</span>: 1 picture in 1 s, 1 needs attention. 1 paused.", sentence)
+    assert "1 Error while rendering" in await house.part("/", "overview-results")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Query, Request
@@ -49,6 +50,11 @@ MOST_PLANNED = 1_000
 MOST_LETTERS = 1_000_000
 MOST_JOBS = 100_000
 BOUNDS = Bounds(combinations=MOST_JOBS, values=2 * MOST_JOBS)
+GRID_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; img-src 'self' data:; media-src 'self'; "
+    "script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+)
+"""The page beside a grid has its script inside. It runs there without the rights of whoever looks."""
 
 router = APIRouter(prefix=f"{PREFIX}/batches", tags=["batches"])
 
@@ -216,15 +222,30 @@ def _member(context: Context, batch: Batch, job: Job) -> dict[str, Any]:
 )
 async def grid(context: Here, _: User, batch: NamedBatch) -> Response:
     """The grid that was drawn of a batch."""
-    if not batch.grid:
-        reason = batch.grid_problem or ("it is being made" if batch.is_grid_due else "it is made when the batch ends")
-        raise Problem(409, f"there is no grid of {batch.id} yet: {reason}", "Make one now with POST to this address.")
-    try:
-        path = await FILES.run(context.outputs.grid, batch.grid)
-    except ValueError as error:
-        raise Problem(404, str(error), "Make it again with POST to this address.") from None
+    path = await _drawn(batch, context.outputs.grid)
     kind = "image/jpeg" if path.suffix == ".jpg" else "image/png"
     return FileAnswer(path, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+@router.get(
+    "/{batch_id}/grid/page", response_class=FileResponse, responses={**file_answers("text/html"), **problems(409)}
+)
+async def grid_page(context: Here, _: User, batch: NamedBatch) -> Response:
+    """The page beside the grid: the same pictures in large, with their settings, to be compared and sent on."""
+    path = await _drawn(batch, context.outputs.grid_page)
+    headers = {"Cache-Control": "no-cache", "Content-Security-Policy": GRID_POLICY}
+    return FileAnswer(path, media_type="text/html; charset=utf-8", headers=headers)
+
+
+async def _drawn(batch: Batch, find: Callable[[str], Path]) -> Path:
+    """A file of the grid. Problem 409 if none was drawn yet, 404 if it is gone."""
+    if not batch.grid:
+        reason = batch.grid_problem or ("it is being made" if batch.is_grid_due else "it is made when the batch ends")
+        raise Problem(409, f"there is no grid of {batch.id} yet: {reason}", "Make one now with POST to …/grid.")
+    try:
+        return await FILES.run(find, batch.grid)
+    except ValueError as error:
+        raise Problem(404, str(error), "Make it again with POST to …/grid.") from None
 
 
 @router.post("/{batch_id}/grid", status_code=201, response_model=GridMade, responses=problems(404, 409, sends=True))

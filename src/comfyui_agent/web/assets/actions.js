@@ -36,12 +36,13 @@
   /** The body to send after the person has agreed; null if not. */
   async function agreed(button, question) {
     const { body, field, value, hint } = button.dataset;
-    const yes = button.textContent.trim().replace("…", "");
+    const yes = () => button.dataset.yes ?? button.textContent.trim().replace("…", "");
+    const destroys = button.matches(".button-danger");
     if (field) {
       const number = await e3.ask(question, { yes, number: value, label: field.charAt(0).toUpperCase() + field.slice(1), hint });
       return number === null ? null : { ...read(body), [field]: number };
     }
-    return question && !(await e3.ask(() => button.dataset.confirm ?? question, { yes })) ? null : read(button.dataset.body);
+    return question && !(await e3.ask(() => button.dataset.confirm ?? question, { yes, destroys })) ? null : read(button.dataset.body);
   }
 
   e3.press = async (button) => {

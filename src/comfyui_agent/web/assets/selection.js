@@ -82,7 +82,7 @@
     const fitting = () => asTheyAre(jobs).filter((job) => job.status === "pending" || job.status === "processing");
     if (!fitting().length) return decline("Only jobs that wait or render can be cancelled");
     const question = () => `Cancel ${called(fitting())}?${others(jobs, fitting(), "they have ended already", "it has ended already")}`;
-    if (!(await e3.ask(question, { yes: () => `Cancel ${e3.count(fitting().length, "job")}` }))) return false;
+    if (!(await e3.ask(question, { yes: () => `Cancel ${e3.count(fitting().length, "job")}`, destroys: true }))) return false;
     if (!fitting().length) return decline("All of them have ended meanwhile");
     const answer = await e3.call("POST", "/api/v1/jobs/cancel", { names: names(fitting()) });
     e3.say(e3.became(answer, "cancelled"), undo("Retry", "retry", answer.changed, "waiting again"));

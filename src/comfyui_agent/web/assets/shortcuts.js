@@ -5,14 +5,15 @@
   const ITEMS = "[data-row], .cell";
   const OPENS = "[data-open], .frame-link, a[href]";
 
-  const items = () => [...document.querySelectorAll(`main :is(${ITEMS})`)].filter((item) => item.querySelector(OPENS));
+  const opener = (item) => item?.querySelector(item.matches("[data-row]") ? "[data-open]" : OPENS);
+  const items = () => [...document.querySelectorAll(`main :is(${ITEMS})`)].filter(opener);
   const current = () => document.activeElement?.closest(ITEMS) ?? null;
 
   function move(step) {
     const all = items();
     const at = all.indexOf(current());
     const next = all[at < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, at + step))];
-    const link = next?.querySelector(OPENS);
+    const link = opener(next);
     link?.focus({ preventScroll: true, focusVisible: true });
     next?.scrollIntoView({ block: "nearest" });
   }

@@ -15,8 +15,18 @@ from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
+from comfyui_agent.web.cell_facts import Facts
 from comfyui_agent.web.context import LONGEST_ID
-from comfyui_agent.web.pages.cells import batch_here, jobs_here, live_by_job, looks, maker, short_label, stands
+from comfyui_agent.web.pages.cells import (
+    about_batch,
+    batch_here,
+    jobs_here,
+    live_by_job,
+    looks,
+    maker,
+    short_label,
+    stands,
+)
 from comfyui_agent.web.pages.grid_view import ON_A_SHEET, GridView, grid_view_of
 from comfyui_agent.web.pages.queue import ATTENTION
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
@@ -54,12 +64,15 @@ async def build(view: View) -> Screen:
         fragments.append(await _comparison(view, batch, compared, live))
     picked = [job.id for job in compared]
     values: dict[str, Any] = {"batch": batch, "maker": await maker(view, batch), "picked": picked}
+    values["about"] = await about_batch(view, batch)
     if view.asked("status"):
         fragments.append(await _list(view, batch, live))
         values |= {"grid": None, "slots": {}, "loose": []}
     else:
         slots, loose = await _slots(view, batch, grid)
-        fragments += [_cell(view, slot, live, grid) for slot in [*slots.values(), *loose]]
+        cells = [*slots.values(), *loose]
+        about = await view.context.cells.of(slot.job for slot in cells if slot.job)
+        fragments += [_cell(view, slot, live, grid, about) for slot in cells]
         fragments.append(Fragment("batch-more", {"count": len(slots) + len(loose)}))
         values |= {"grid": grid, "slots": slots, "loose": loose}
     sentence = await stands(view, batch)
@@ -81,10 +94,12 @@ async def _slots(view: View, batch: Batch, grid: GridView) -> tuple[dict[int, Sl
     return slots, [Slot(f"member-{job.id}", job, job.config_name) for job in loose]
 
 
-def _cell(view: View, slot: Slot, live: dict[int, LiveRun], grid: GridView) -> Fragment:
-    run = live.get(slot.job.id) if slot.job else None
-    values = {"job": slot.job, "live": run, "label": slot.label, "is_matrix": grid.is_matrix}
-    return Fragment(slot.id, values, (view.role, looks(slot.job, run)), "batch_cell.html")
+def _cell(
+    view: View, slot: Slot, live: Mapping[int, LiveRun], grid: GridView, about: Mapping[JobId, Facts]
+) -> Fragment:
+    run, facts = (live.get(slot.job.id), about[slot.job.id]) if slot.job else (None, None)
+    values = {"job": slot.job, "live": run, "label": slot.label, "is_matrix": grid.is_matrix, "about": facts}
+    return Fragment(slot.id, values, (view.role, looks(slot.job, run), facts), "batch_cell.html")
 
 
 async def _list(view: View, batch: Batch, live: dict[int, LiveRun]) -> Fragment:
@@ -97,7 +112,8 @@ async def _list(view: View, batch: Batch, live: dict[int, LiveRun]) -> Fragment:
     )
     page = await jobs_here(view, wanted, ON_A_LIST, "its first page")
     cells = [(job, live.get(job.id), short_label(batch, job)) for job in page.jobs]
-    values = {"cells": cells, "word": STATES[status], "cursor": page.cursor}
+    about = await view.context.cells.of(page.jobs)
+    values = {"cells": cells, "word": STATES[status], "cursor": page.cursor, "about": about}
     return Fragment("batch-list", values, tuple(looks(job, run) for job, run, _ in cells))
 
 

@@ -14,7 +14,7 @@ from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_orders import BadCursor
 from comfyui_agent.store.store import Store
-from comfyui_agent.web.pages.cells import live_by_job, looks, newest_results
+from comfyui_agent.web.pages.cells import live_by_job, looks, newest_results, took
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 
 ON_A_PAGE = 20
@@ -42,17 +42,20 @@ async def _list(view: View, kind: BatchKind | None) -> tuple[list[Batch], tuple[
         raise NoScreen("this part of the list is not there any more: begin at its first page") from None
     live = await live_by_job(view)
     strips = await asyncio.gather(*(_strip(store, batch) for batch in page.batches))
+    about = await view.context.cells.of(job for jobs in strips for job in jobs)
     rows = []
     for number, (batch, jobs) in enumerate(zip(page.batches, strips, strict=True)):
-        members = [(job, live.get(job.id)) for job in jobs]
+        members = [(job, live.get(job.id), about[job.id]) for job in jobs]
         values: dict[str, Any] = {
             "batch": batch,
             "mark": "○" if batch.is_paused else BATCH_MARKS[batch.status],
             "sentence": sentence(batch),
+            "took": took(batch, ", took "),
             "members": members,
             "room": IN_A_STRIP,
         }
-        key = (batch.id, values["mark"], values["sentence"], tuple(looks(job, run) for job, run in members))
+        looked = tuple((looks(job, run), facts) for job, run, facts in members)
+        key = (batch.id, values["mark"], values["sentence"], looked)
         rows.append(Fragment(f"batch-{number}", values, key, "batch_row.html"))
     values = {"rows": rows, "kind": kind.value if kind else "", "cursor": page.cursor}
     listed = (tuple(batch.id for batch in page.batches), page.cursor)

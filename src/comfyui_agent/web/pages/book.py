@@ -22,13 +22,16 @@ async def build(view: View) -> Screen:
     book = await batch_here(view, BatchKind.BOOK)
     live = await live_by_job(view)
     pages = await _pages_here(view, book)
+    about = await view.context.cells.of(pages)
     fragments = [await _actions(view, book)]
     for job in pages:
         run, explanation = live.get(job.id), None
         if job.status is JobStatus.FAILED or (job.error_trace and job.status is not JobStatus.DONE):
             explanation = explain(job, await view.context.store.run(ops.list_attempts, job.id))
         values = {"book": book, "job": job, "live": run, "page": page_of(job), "explanation": explanation}
-        fragments.append(Fragment(f"page-{page_of(job)}", values, (view.role, looks(job, run)), "book_page.html"))
+        values["about"] = about[job.id]
+        key = (view.role, looks(job, run), about[job.id])
+        fragments.append(Fragment(f"page-{page_of(job)}", values, key, "book_page.html"))
     numbers = [page_of(job) for job in pages]
     values = {"book": book, "pages": numbers, "maker": await maker(view, book), "first": _first_page(view, book)}
     return Screen("book.html", _title_of(book), await stands(view, book), tuple(fragments), values, "books")
@@ -41,10 +44,11 @@ async def build_for_admins(view: View) -> Screen:
     first, last = (page_of(pages[0]) - 1, page_of(pages[-1])) if pages else (0, 0)
     known = await view.context.store.run(ops.book_pages, book.id, after=first, until=last)
     rows = {row["page"]: row for row in known}
+    about = await view.context.cells.of(pages)
     fragments = [await _actions(view, book)]
     for job in pages:
         run, row = live.get(job.id), rows.get(page_of(job), {})
-        values = {"book": book, "job": job, "live": run, "page": page_of(job), "row": row}
+        values = {"book": book, "job": job, "live": run, "page": page_of(job), "row": row, "about": about[job.id]}
         key = (looks(job, run), job.metadata, json_text(row))
         fragments.append(Fragment(f"page-{page_of(job)}", values, key, "admin_page.html"))
     shown = {

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable
-from itertools import pairwise, takewhile
 from typing import Any
 
 from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.batches.members import label_of, settings_of
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, Job
-from comfyui_agent.domain.pace import ENOUGH
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.engine.live_runs import LiveRun
@@ -19,13 +16,9 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_orders import BadCursor
 from comfyui_agent.store.job_pages import JobFilter, JobPage
 from comfyui_agent.store.store import Store
-from comfyui_agent.web.html import parsed, shown
+from comfyui_agent.web.cell_facts import Facts
+from comfyui_agent.web.html import lasted, shown
 from comfyui_agent.web.screens import NoScreen, View
-
-LOOKED_AT = 40
-LEAST_PATIENCE = 60.0
-PATIENCE = 5.0
-"""A pause of this many renderings ends the time over which the pace is measured."""
 
 
 async def batch_here(view: View, kind: BatchKind | None = None) -> Batch:
@@ -92,35 +85,33 @@ async def stands(view: View, batch: Batch) -> str:
     """Such as `412 of 900 done, 3 need attention, about 41 min left on 2 servers.`"""
     left = batch.pending + batch.processing
     if batch.status.has_ended or batch.is_paused or not left:
-        return f"{sentence(batch)}."
+        return f"{sentence(batch)}{took(batch, ' in ')}."
     live = await view.context.fleet.live()
     servers = {run.server for run in live if run.batch_id == batch.id}
     if not servers and not await view.context.fleet.agents():
         remedy = "run e3 burst again" if batch.kind is BatchKind.BURST else "start one with e3 run"
         return f"{sentence(batch)}. No agent works here: {remedy}."
-    pace = await pace_of(view.context.store, batch)
     left_seconds = await view.context.forecasts.left(batch)
-    text = sentence(batch, pace, left_seconds)
+    text = sentence(batch, seconds_left=left_seconds)
     if left_seconds and servers:
         text += f" on {counted(len(servers), 'server')}"
-    elif not pace and batch.processing:
+    elif batch.processing:
         text += f", {batch.processing} rendering"
     return f"{text}."
 
 
-async def pace_of(store: Store, batch: Batch) -> float | None:
-    """Results per second, from the members that ended last. None if there are too few.
+def took(batch: Batch, words: str) -> str:
+    """How long it took from its submission to its end, after some words. Empty while it goes on."""
+    time = lasted(batch.created_at, batch.completed_at) if batch.status.has_ended else ""
+    return f"{words}{time}" if time else ""
 
-    It changes only when a result arrives, so that the sentence does not change in between.
-    """
-    jobs = [job for job in await at_the_front(store, batch, LOOKED_AT) if job.status is JobStatus.DONE]
-    patience = max([LEAST_PATIENCE, *(PATIENCE * (job.duration or 0.0) for job in jobs)])
-    moments = sorted((ended.timestamp() for job in jobs if (ended := parsed(job.end_time))), reverse=True)
-    steps = takewhile(lambda step: step[0] - step[1] <= patience, pairwise([time.time(), *moments]))
-    lately = [moment for _, moment in steps]
-    if len(lately) < ENOUGH:
-        return None
-    return (len(lately) - 1) / max(0.001, lately[0] - lately[-1])
+
+async def about_batch(view: View, batch: Batch) -> Facts:
+    """The prompt and the model that its first and its last member share."""
+    ends = await view.context.store.run(ops.members_at, batch.id, [0, max(0, batch.total - 1)])
+    found = (await view.context.cells.of(ends)).values()
+    prompts, models = {each.prompt for each in found}, {each.model for each in found}
+    return Facts(prompt=prompts.pop() if len(prompts) == 1 else "", model=models.pop() if len(models) == 1 else "")
 
 
 async def at_the_front(store: Store, batch: Batch, most: int) -> list[Job]:

@@ -10,8 +10,10 @@ from comfyui_agent.comfy.address import name_of
 from comfyui_agent.domain.badges import badge_of
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.prompts import Graph
+from comfyui_agent.domain.sent_prompt import Sending
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import bytes_of
+from comfyui_agent.domain.usual_inputs import usual_inputs, usual_values
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
@@ -19,7 +21,7 @@ from comfyui_agent.usecases.takes import JobTake, takes_of
 from comfyui_agent.web.explanations import explain
 from comfyui_agent.web.html import seconds
 from comfyui_agent.web.outputs import Result
-from comfyui_agent.web.pages.cells import lowest_priority, maker
+from comfyui_agent.web.pages.cells import lowest_priority, maker, short_label
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 
 LARGEST_SHOWN = 200_000
@@ -45,9 +47,10 @@ async def build(view: View) -> Screen:
     facts = {"job": job, "batch": batch, "maker": await maker(view, job), "models": sending.models}
     is_trouble = job.status is JobStatus.FAILED or (job.status is JobStatus.PENDING and job.error_trace)
     inputs = {"given": [(each.name, _shown(each.value), each.node) for each in sending.given]}
+    about = (await view.context.cells.of([job]))[job.id]
     fragments = (
         Fragment("job-actions", {"job": job, "lowest": lowest, "bumped": _bumped(view, job, lowest)}),
-        Fragment("job-picture", {"job": job, "live": live, "results": results}),
+        Fragment("job-picture", {"job": job, "live": live, "results": results, "about": about}),
         Fragment("job-next", {"job": job, "takes": await _takes(view, job), "upscalers": await upscalers(view)}),
         Fragment("job-trouble", {"explanation": explain(job, attempts) if is_trouble else None}),
         Fragment("job-servers", {"servers": whereabouts.servers}),
@@ -57,7 +60,7 @@ async def build(view: View) -> Screen:
         Fragment("job-inputs", inputs, key),
         Fragment("job-workflow", {"job": job, "text": graph_text, "sent": sent}, key),
     )
-    values = {"job": job, "batch": batch}
+    values = {"job": job, "batch": batch, "about": about}
     return Screen("job.html", job.config_name, _sentence(job, live, whereabouts.sentence), fragments, values, "queue")
 
 
@@ -77,6 +80,37 @@ async def upscalers(view: View) -> list[str]:
     except Problem:
         return []
     return [name for name, recipe in recipes.items() if recipe.purpose == "upscale"]
+
+
+async def large(view: View) -> Fragment:
+    """The large view of a job: its result, how it was made, and what can be done next."""
+    job = await view.context.job_named(view.names["name"])
+    if job is None:
+        raise NoScreen(f"there is no job {view.names['name'][:200]!r}: look for it in the queue")
+    store = view.context.store
+    sending = await view.context.submissions.sending(job, await store.run(ops.list_attempts, job.id))
+    batch = await store.run(ops.find_batch, job.batch_id) if job.batch_id else None
+    about = (await view.context.cells.of([job]))[job.id]
+    settings = await FILES.run(_settings, sending)
+    values = {
+        "job": job,
+        "batch": batch,
+        "about": about,
+        "live": None,
+        "label": short_label(batch, job) if batch else "",
+        "results": await FILES.run(view.context.outputs.shown, job, MOST_RESULTS),
+        "settings": settings,
+        "upscalers": await upscalers(view),
+        "copied": "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in settings.items()),
+    }
+    return Fragment("job-large", values)
+
+
+def _settings(sending: Sending) -> dict[str, Any]:
+    """What was asked for, under the usual names, then whatever else was given."""
+    usual = {place for places in usual_inputs(sending.graph).values() for place in places}
+    others = {each.name: each.value for each in sending.given if each.place not in usual}
+    return {name: value for name, value in {**usual_values(sending.graph), **others}.items() if value not in ("", None)}
 
 
 def _bumped(view: View, job: Job, lowest: int) -> int | None:

@@ -1,4 +1,4 @@
-"""The overview: what renders now, the newest results, and what needs a person."""
+"""The overview: what renders now or the last work, the newest results, and what needs a person."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Hashable, Sequence
 from time import strptime
 from typing import Any
 
+from markupsafe import Markup
+
 from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.pace import outlook
+from comfyui_agent.domain.pace import duration_of, outlook, rate_of
 from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.overview import KEPT_COUNTED, Overview
+from comfyui_agent.store.overview import KEPT_COUNTED, Overview, Work
 from comfyui_agent.web.pages.cells import live_by_job
 from comfyui_agent.web.screens import Fragment, Screen, View
 
@@ -28,28 +30,53 @@ async def build(view: View) -> Screen:
     fleet = view.context.fleet
     reports, agents = await fleet.reports(), await fleet.agents()
     live = await live_by_job(view)
+    work = None if _left(found) else await view.context.store.run(ops.last_work)
+    results = work.results if work else found.done
+    about = await view.context.cells.of([*found.processing, *results, *found.failed])
     running = {
         "jobs": [job for job in found.processing if not _waits(live.get(job.id))][:MOST_RUNNING],
         "following": [job for job in found.processing if _waits(live.get(job.id))][:MOST_FOLLOWING],
         "live": live,
         "count": found.counts.processing,
+        "is_idle": not _left(found),
+        "about": about,
     }
     notice = {"counts": found.counts, "reports": reports, "has_agent": has_agent(found, agents)}
     batches = [(batch, sentence(batch)) for batch in found.batches[:MOST_BATCHES]]
-    needy, results = {"jobs": found.failed, "counts": found.counts}, {"jobs": found.done, "counts": found.counts}
-    pace = _pace(found, view.context.workspace.settings.sla.images_per_minute)
+    needy = {"jobs": found.failed, "counts": found.counts, "about": about}
+    shown = {"jobs": results, "counts": found.counts, "work": work, "about": about}
+    sla = view.context.workspace.settings.sla
+    is_target_set = "images_per_minute" in sla.model_fields_set
+    pace = _pace(found, sla.images_per_minute if is_target_set else 0.0)
+    rate = "" if running["is_idle"] or not found.done_last_five else rate_of(found.per_minute / 60)
     fragments = (
         Fragment("overview-notice", notice),
-        Fragment("overview-counts", {"found": found}),
+        Fragment("overview-counts", {"found": found, "rate": rate}),
         Fragment("overview-running", running),
         Fragment("overview-attention", needy, (_key(found.failed), found.counts.attention)),
         Fragment("overview-batches", {"batches": batches}),
         Fragment("overview-servers", {"reports": reports}),
-        Fragment("overview-pace", {"found": found, "pace": pace}),
-        Fragment("overview-results", results, (_key(found.done), found.counts.done)),
+        Fragment("overview-pace", {"found": found, "pace": pace, "rate": rate}),
+        Fragment("overview-results", shown, (_key(results), found.counts.done, work and (work.began, work.troubles))),
     )
-    summary = queue_sentence(found, reports, agents, await view.context.forecasts.left())
+    summary = _work_sentence(work, found.kept) if work else ""
+    summary = summary or queue_sentence(found, reports, agents, await view.context.forecasts.left())
     return Screen("overview.html", "Overview", summary, fragments, section="overview")
+
+
+def _left(found: Overview) -> int:
+    """How many jobs may still run, without those that wait for a person."""
+    return max(0, found.counts.pending + found.counts.processing - found.kept)
+
+
+def _work_sentence(work: Work, kept: int) -> Markup:
+    """`The last work: 412 pictures in 6 h, 3 need attention.` A script says “Last night” if it was, for the viewer."""
+    took = duration_of((work.ended - work.began).total_seconds())
+    made = f"{counted(work.done, 'picture')} in {took}" if work.done else "no picture"
+    needy = f", {attention(work.attention)}" if work.attention else ""
+    paused = f". {kept:,} paused" if kept else ""
+    words = Markup('<span data-began="{}" data-ended="{}">The last work</span>: {}{}{}.')
+    return words.format(work.began.isoformat(), work.ended.isoformat(), made, needy, paused)
 
 
 def _waits(run: LiveRun | None) -> bool:
@@ -85,7 +112,7 @@ def queue_sentence(
 
 def _outlook(found: Overview, reports: Sequence[ServerReport], agents: int, seconds_left: float | None) -> str:
     kept = f", {found.kept:,}{' or more' if found.kept == KEPT_COUNTED else ''} paused" if found.kept else ""
-    left = max(0, found.counts.pending + found.counts.processing - found.kept)
+    left = _left(found)
     if not left:
         return kept
     if not has_agent(found, agents):

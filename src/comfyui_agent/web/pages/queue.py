@@ -6,9 +6,8 @@ from typing import Any
 
 from comfyui_agent.access.problem import Problem
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import attention, parsed
+from comfyui_agent.domain.texts import attention
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.records import Counts
@@ -32,7 +31,7 @@ async def build(view: View) -> Screen:
     jobs: dict[str, Any] = {
         "page": page,
         "live": {job.id: live.get(job.id) for job in page.jobs},
-        "notes": {job.id: _note(job) for job in page.jobs},
+        "about": await view.context.cells.of(page.jobs),
         "asked": asked,
         "lowest": lowest,
     }
@@ -83,10 +82,3 @@ def _sentence(counts: Counts, search: str) -> str:
     ]
     text = ", ".join(filter(None, parts))
     return f"Jobs with “{search}” in their name. Of all: {text}." if search else f"{text}."
-
-
-def _note(job: Job) -> str:
-    """The values that a sweep gave a job."""
-    metadata = parsed(job.metadata)
-    values = metadata.get("combination") if isinstance(metadata, dict) else None
-    return ", ".join(f"{name} {value}" for name, value in values.items())[:LONGEST] if isinstance(values, dict) else ""

@@ -12,6 +12,9 @@ e3_now() - CAST({seconds} AS double precision) * interval '1 second'
 -- part: seconds_since(moment)
 CAST(extract(epoch FROM e3_now() - {moment}) AS double precision)
 
+-- part: half_an_hour_before(moment)
+{moment} - interval '30 minutes'
+
 -- part: index(name)
 
 -- part: rank(priority)

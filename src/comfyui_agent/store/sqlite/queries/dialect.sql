@@ -12,6 +12,9 @@ strftime('%Y-%m-%d %H:%M:%f', 'now', -({seconds}) || ' seconds')
 -- part: seconds_since(moment)
 (julianday('now') - julianday({moment})) * 86400.0
 
+-- part: half_an_hour_before(moment)
+strftime('%Y-%m-%d %H:%M:%f', {moment}, '-30 minutes')
+
 -- part: index(name)
  INDEXED BY {name}
 
