@@ -51,6 +51,13 @@ class Original:
         places = self.workflow.places.all.values()
         return [each.place for each in places if each.name in SEED_INPUTS and not each.is_link]
 
+    @property
+    def seed_axis(self) -> str:
+        """What an axis over all of its seeds is called."""
+        named = {**self.workflow.places.usual, **self.workflow.recipe.inputs}
+        names = (name for name, places in named.items() if set(places) == set(self.seeds))
+        return next(names, ",".join(self.seeds))
+
     def metadata(self) -> dict[str, Any]:
         """What its descendants keep of its metadata, and their origin."""
         kept = parsed(self.job.metadata)
@@ -155,7 +162,7 @@ async def plan_variations(
     if seeds and not original.seeds:
         raise NotPossible(f"the workflow of {original.job.config_name} has no seed", "Vary another of its inputs.")
     if seeds:
-        wanted[",".join(original.seeds)] = f"random:{seeds}"
+        wanted[original.seed_axis] = f"random:{seeds}"
     request = SweepRequest(
         workflow=original.workflow,
         sets=wanted,

@@ -20,8 +20,8 @@
     const picked = target.closest?.("[data-key-of]")?.querySelector("[data-picked]") ?? document.querySelector("[data-picked]");
     if (!isMedia) return e3.importWorkflow(file);
     if (!picked && (await carriesWorkflow(file))) {
-      const words = `${file.name} carries the workflow that it was made with. Import it as a workflow? Else it becomes an input picture.`;
-      const isWanted = await e3.ask(words, { yes: "Import the workflow" });
+      const words = `${file.name} carries the workflow that it was made with.`;
+      const isWanted = await e3.ask(words, { yes: "Import the workflow", no: "Use it as a picture" });
       if (isWanted) return e3.importWorkflow(file);
     }
     if (picked) return e3.takePicture(picked, file);

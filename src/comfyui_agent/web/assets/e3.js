@@ -94,7 +94,7 @@ window.e3 = (() => {
   /** Asks for confirmation. Returns whether the answer was yes; with `number`, the number or null. `hint` explains it.
       `words` and `yes` may be functions: they are called again when the page changes behind the dialog. What `destroys`
       has the colour of a warning. */
-  function ask(words, { yes = "Yes", number = null, label = "", hint = "", destroys = false } = {}) {
+  function ask(words, { yes = "Yes", no = "Leave it", number = null, label = "", hint = "", destroys = false } = {}) {
     const dialog = document.getElementById("ask");
     const field = document.getElementById("ask-value");
     const now = (said) => (typeof said === "function" ? said() : said);
@@ -103,6 +103,7 @@ window.e3 = (() => {
       document.getElementById("ask-yes").textContent = now(yes);
     };
     tell();
+    document.getElementById("ask-no").textContent = no;
     document.getElementById("ask-yes").classList.toggle("button-warn", destroys);
     document.addEventListener("e3:changed", tell);
     document.getElementById("ask-field").hidden = number === null;
