@@ -264,11 +264,11 @@ def names_of(workflow: Workflow, place: Place) -> list[str]:
     own = [name for name, places in workflow.recipe.inputs.items() if place.place in places]
     own += [name for name, places in workflow.places.placeholders.items() if place.place in places]
     required = any(name in workflow.recipe.required_inputs for name in own)
-    usual = [name for name, places in workflow.places.usual.items() if place.place in places]
+    usual = workflow.places.usual_names.get(place.place, ())
     for name in (*usual, place.name, place.title.lower().replace(" ", "_")):
         try:
             is_new = name and name not in own and not required
-            if is_new and place.place in workflow.places.find(name, workflow.recipe):
+            if is_new and place.place in (workflow.places.known(name, workflow.recipe) or ()):
                 own.append(name)
         except NoSuchPlace:
             continue
