@@ -45,7 +45,7 @@ LEAVING_SECONDS = 1.8
 async def burst(
     call: Invocation,
     prompts: Annotated[Path, typer.Argument(metavar="PROMPTS_DIR", help="A folder with prompts, a .txt file each.")],
-    workflow: Annotated[str, typer.Option("--workflow", metavar="FILE", help="A workflow in API format.")],
+    workflow: Annotated[str, typer.Option("--workflow", metavar="FILE", help="A workflow, in whatever form.")],
     node: Annotated[str, typer.Option("--node", metavar="NODE[.INPUT]", help="Where the text goes, such as 98:6.")],
     server: Annotated[str, typer.Option("--server", metavar="URL", help="The ComfyUI to work with.")] = "",
     size: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many prompts a burst.")] = 15,

@@ -53,7 +53,7 @@ async def chaos(
     ] = None,
     workflow: Annotated[
         str,
-        typer.Option(metavar="WORKFLOW", help="The pages: a file in API format, an id of workflows.yaml, or a sample."),
+        typer.Option(metavar="WORKFLOW", help="The pages: a file, an id of workflows.yaml, or a sample."),
     ] = DEFAULT_WORKFLOW,
     pages: Annotated[int | None, typer.Option(metavar="N", min=2, max=10_000, help="Pages of each scenario.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The short form of each scenario.")] = False,

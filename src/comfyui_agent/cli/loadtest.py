@@ -49,8 +49,7 @@ def loadtest(
         list[str] | None,
         typer.Option(
             metavar="WORKFLOW",
-            help="A file in API format, an id of workflows.yaml, or book_small, book_medium, book_large; several "
-            "take turns.",
+            help="A file, an id of workflows.yaml, or book_small, book_medium, book_large; several take turns.",
             autocompletion=workflow_names,
         ),
     ] = None,

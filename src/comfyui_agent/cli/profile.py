@@ -38,7 +38,7 @@ async def profile(
         list[str],
         typer.Argument(
             metavar="WORKFLOW…",
-            help="Files in API format, ids of workflows.yaml, or book_small, book_medium, book_large.",
+            help="Files, ids of workflows.yaml, or book_small, book_medium, book_large.",
             autocompletion=workflow_names,
         ),
     ],

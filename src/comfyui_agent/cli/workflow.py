@@ -44,7 +44,7 @@ async def inspect(
     call: Invocation,
     name: Annotated[
         str,
-        typer.Argument(metavar="FILE", help="A workflow in API format, or an id.", autocompletion=workflow_names),
+        typer.Argument(metavar="FILE", help="A workflow file, or an id.", autocompletion=workflow_names),
     ],
 ) -> None:
     """Show every place of a workflow that a value can go to, and the names that lead there."""
@@ -183,7 +183,7 @@ def payload_named(name: str, workspace: Workspace, folder: Path, *, code: int = 
         if is_file:
             return Payload.of(path.stem, open_workflows(workspace).at(path).graph)
         if name.lower().endswith(".json"):
-            fail(f"there is no file {name}: give a workflow in API format, or an id of workflows.yaml", code=code)
+            fail(f"there is no file {name}: give a workflow file, or an id of workflows.yaml", code=code)
         workflows = workflows_of(workspace)
         sample = sample_path(name, workspace.root)
         if sample is not None and name not in workflows.recipes:

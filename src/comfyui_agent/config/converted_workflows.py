@@ -6,13 +6,12 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.texts import json_text
@@ -22,18 +21,15 @@ from comfyui_agent.workflows.workflow_file import EXPORT, read_workflow
 
 RULES = 1
 """Goes up when conversion gives something else than before: what was kept until then counts no more."""
-FAILED_SECONDS = 5.0
+FAILED_SECONDS = 10.0
 """So long what was refused is refused again, and no silent server is asked again."""
-MOST_FAILED = 1_000
 ANY = ""
 EDITOR_FORMAT = "it is in the editor's format, which is converted with a server's definitions"
 
 
-class Converter(Protocol):
-    """Converts a document in UI format as a server's page would. WorkflowError if that cannot be done, NoDefinitions
-    if no server answers. It may be called from any thread."""
-
-    def __call__(self, document: Mapping[str, Any], choose: Choose, /) -> Graph: ...
+Converter = Callable[[Mapping[str, Any], Choose], Graph]
+"""Converts a document in UI format as a server's page would, in any thread. WorkflowError if that cannot be done,
+NoDefinitions if no server answers."""
 
 
 def ask_nobody(document: Mapping[str, Any], choose: Choose | None = None, /) -> Graph:  # noqa: ARG001 - a Converter
@@ -67,8 +63,7 @@ class ConvertedWorkflows:
         try:
             graph = self._convert(document, Random(digest).choice)
         except WorkflowError as error:
-            if len(self._failed) >= MOST_FAILED:
-                self._failed.clear()
+            self._failed = {key: failed for key, failed in self._failed.items() if time.monotonic() < failed[0]}
             self._failed[ANY if isinstance(error, NoDefinitions) else digest] = time.monotonic() + FAILED_SECONDS, error
             raise
         with contextlib.suppress(OSError):  # it is converted again next time, to the same
@@ -82,13 +77,8 @@ class ConvertedWorkflows:
             return None
 
     def _keep(self, digest: str, graph: Graph) -> None:
-        if not self._folder.parent.is_dir():  # no workspace: nothing is left in somebody's folder
-            return
-        self._folder.mkdir(exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=".", dir=self._folder)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(json.dumps(graph))
-            Path(temporary).replace(self._folder / f"{digest}.json")
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        if self._folder.parent.is_dir():  # else there is no workspace, and nothing is left in somebody's folder
+            self._folder.mkdir(exist_ok=True)
+            temporary = self._folder / f".{digest}.{os.getpid()}"
+            temporary.write_text(json.dumps(graph), encoding="utf-8")
+            temporary.replace(self._folder / f"{digest}.json")

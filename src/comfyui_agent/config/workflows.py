@@ -28,7 +28,6 @@ from comfyui_agent.workflows.workflow_file import FoundWorkflow, find_workflow
 LARGEST_TEMPLATE = 32 * 1024 * 1024
 LONGEST_ID = 200
 WORKFLOW_ID = re.compile(r"[\w][\w .-]*")
-
 ENDINGS = (".json", ".png", ".webp", ".jpg", ".jpeg", ".mp4", ".webm", ".flac")
 """Of the files that are workflows in the folder of workflows. Where several have one name, the first counts."""
 
@@ -227,8 +226,9 @@ def describe(workflow: Workflow, offers: Sequence[Offered] = ()) -> dict[str, An
 
 
 def usual_classes(workflow: Workflow) -> set[str]:
-    """The classes of the nodes that have the usual inputs."""
-    return {workflow.places.all[places[0]].class_type for places in workflow.places.usual.values()}
+    """The classes of the nodes that have the usual inputs, or those of the recipe."""
+    named = {*workflow.places.usual_names, *workflow.recipe.names}
+    return {workflow.places.all[place].class_type for place in named if place in workflow.places.all}
 
 
 def _usual_as_json(workflow: Workflow, offers: Sequence[Offered]) -> list[dict[str, Any]]:
@@ -265,11 +265,11 @@ def names_of(workflow: Workflow, place: Place) -> list[str]:
     own = [name for name, places in workflow.recipe.inputs.items() if place.place in places]
     own += [name for name, places in workflow.places.placeholders.items() if place.place in places]
     required = any(name in workflow.recipe.required_inputs for name in own)
-    usual = [name for name, places in workflow.places.usual.items() if place.place in places]
+    usual = workflow.places.usual_names.get(place.place, ())
     for name in (*usual, place.name, place.title.lower().replace(" ", "_")):
         try:
             is_new = name and name not in own and not required
-            if is_new and place.place in workflow.places.find(name, workflow.recipe):
+            if is_new and place.place in (workflow.places.known(name, workflow.recipe) or ()):
                 own.append(name)
         except NoSuchPlace:
             continue

@@ -2,7 +2,7 @@
 
 A name is looked up in this order: the recipe's map, `${name}` placeholders in the template, an address (`6.text`,
 `6_text`), an unambiguous match with the name of an input or the title of a node, and the usual inputs, such as
-`prompt`, which are found by following links.
+`prompt`, which are found by following links. Where there are several of a kind, a title tells them apart.
 """
 
 from __future__ import annotations
@@ -103,23 +103,54 @@ class Places:
 
     def find(self, name: str, recipe: Recipe | None = None) -> list[str]:
         """The places that a name stands for, none for a placeholder. NoSuchPlace suggests other names."""
+        found = self.known(name, recipe)
+        if found is None:
+            raise NoSuchPlace(self._misnamed(name, self._matching(name), recipe))
+        return found
+
+    def known(self, name: str, recipe: Recipe | None = None) -> list[str] | None:
+        """`find`, but None where a name fits nothing or several places."""
         if recipe is not None and name in recipe.inputs:
             return [self.addressed(place) for place in recipe.inputs[name]]
         if name in self.placeholders:
             return []
         if (address := self._address(name)) is not None:
             return [address]
-        matches = self._matching(name)
+        matches = self._matching(name, 2)
         if len(matches) == 1:
             return matches
         if name in self.usual:
             return list(self.usual[name])
-        raise NoSuchPlace(self._misnamed(name, matches, recipe))
+        titled = self.titled.get(_key(name), [])
+        return list(titled[0]) if len(titled) == 1 else None
 
     @cached_property
     def usual(self) -> dict[str, tuple[str, ...]]:
         """The places of the inputs that people think of, by name."""
         return usual_inputs(self._graph)
+
+    @cached_property
+    def titled(self) -> dict[str, list[tuple[str, ...]]]:
+        """Numbered inputs whose node has a title of its own, by name and title: `seed_upscale_sampler`."""
+        found: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+        for name, places in self.usual.items():
+            base, _, number = name.rpartition("_")
+            node = self.all[places[0]]
+            title, kind = _key(node.title), _key(node.class_type).replace("_", "")
+            letters = title.replace("_", "")
+            if number.isdigit() and letters and letters not in kind and kind not in letters:
+                found[f"{base}_{title}"].append(places)
+        return found
+
+    @cached_property
+    def usual_names(self) -> dict[str, list[str]]:
+        """By place: the names of the usual inputs that go there."""
+        found: dict[str, list[str]] = defaultdict(list)
+        titled = [(name, groups[0]) for name, groups in self.titled.items() if len(groups) == 1]
+        for name, places in [*self.usual.items(), *titled]:
+            for place in places:
+                found[place].append(name)
+        return found
 
     def reached(self, name: str, recipe: Recipe) -> list[str]:
         """All places that a name sets, also by its placeholder. Empty if there are none."""
@@ -150,14 +181,17 @@ class Places:
         found = self._by_address.get(name)
         return found.place if found else None
 
-    def _matching(self, name: str) -> list[str]:
-        """The places whose input or node has this name."""
+    def _matching(self, name: str, most: int | None = None) -> list[str]:
+        """The places whose input or node has this name; of each kind at most so many."""
         plain = _plain(name)
-        return list(dict.fromkeys([*self._by_name.get(plain, ()), *self._by_title.get(plain, ())])) if plain else []
+        known = (self._by_name.get(plain, []), self._by_title.get(plain, [])) if plain else ()
+        return list(dict.fromkeys(place for places in known for place in places[:most]))
 
     def _misnamed(self, name: str, matches: list[str], recipe: Recipe | None) -> str:
         """What is wrong with a name that fits no place, or several."""
-        numbered = {places: each for each, places in self.usual.items() if each.rpartition("_")[0] == name}
+        titled = self.titled.get(_key(name), [])
+        usual = self.usual.items()
+        numbered = {places: each for each, places in usual if each.rpartition("_")[0] == name or places in titled}
         if numbered:
             shown = [f"{each} ({self._described(places[0])})" for places, each in numbered.items()]
             return f"{_short(name)} fits several places: {listed(shown, MOST_CANDIDATES)}. Name one of them"
@@ -165,7 +199,7 @@ class Places:
             candidates = listed([self._described(place) for place in matches], MOST_CANDIDATES)
             return f"{_short(name)} fits several places: {candidates}. Name one, such as {matches[0]}"
         known = {place.name for place in self.all.values() if not place.is_link}
-        known |= {*self.placeholders, *self._by_title, *self.usual}
+        known |= {*self.placeholders, *self._by_title, *self.usual, *self.titled}
         known |= {*recipe.inputs, *recipe.required_inputs} if recipe else set()
         return f"{_short(name)} has no place in the workflow; {suggest(name[:60], known)}"
 
@@ -261,6 +295,10 @@ def _short(value: Any) -> str:
 
 def _plain(name: str) -> str:
     return re.sub(r"[\W_]+", " ", name).strip().lower()
+
+
+def _key(name: str) -> str:
+    return _plain(name).replace(" ", "_")
 
 
 def _title_of(graph: Graph, node_id: str) -> str:

@@ -45,7 +45,7 @@ def usual_inputs(graph: Graph) -> dict[str, Places]:
     found = _Search(graph).run()
     named: dict[str, Places] = {}
     for name in ORDER:
-        groups = found.get(name, [])
+        groups = found.get(name, {})
         for number, places in enumerate(groups, 1):
             named[name if len(groups) == 1 else f"{name}_{number}"] = places
     return named
@@ -67,15 +67,15 @@ def value_at(graph: Graph, place: str) -> Any:
 @dataclass
 class _Search:
     graph: Graph
-    found: dict[str, list[Places]] = field(default_factory=dict)
+    found: dict[str, dict[Places, None]] = field(default_factory=dict)
 
-    def run(self) -> dict[str, list[Places]]:
+    def run(self) -> dict[str, dict[Places, None]]:
         nodes = natural_order(self.graph)
         samplers = [node_id for node_id in nodes if self._is_sampler(node_id)][:MOST_SAMPLERS]
         for sampler in sorted(samplers, key=lambda each: len(self._upstream(each).intersection(samplers))):
             self._of_sampler(sampler)
-        prompts = self.found.get("prompt", [])
-        self.found["negative_prompt"] = [each for each in self.found.get("negative_prompt", []) if each not in prompts]
+        prompts, negative = self.found.get("prompt", {}), self.found.get("negative_prompt", {})
+        self.found["negative_prompt"] = {each: None for each in negative if each not in prompts}
         for node_id in nodes:
             if class_of(self.graph, node_id).startswith("LoadImage"):
                 self._note("image", self._places(node_id, ("image",)))
@@ -107,8 +107,8 @@ class _Search:
         return "guider" in linked or linked >= {"model", "positive"}
 
     def _note(self, name: str, places: Places) -> None:
-        if places and places not in self.found.setdefault(name, []):
-            self.found[name].append(places)
+        if places:
+            self.found.setdefault(name, {})[places] = None
 
     def _source(self, node_id: str, name: str) -> tuple[str, Any] | None:
         """The node and the output that an input is connected to."""

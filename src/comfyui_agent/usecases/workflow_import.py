@@ -30,7 +30,7 @@ from comfyui_agent.domain.binding import Places, Recipe
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.texts import whole
-from comfyui_agent.fleet.workflow_conversion import FleetConverter
+from comfyui_agent.fleet.workflow_conversion import convert_with
 from comfyui_agent.pools import REQUESTS
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor
@@ -105,7 +105,7 @@ def _import(workspace: Workspace, found: FoundWorkflow, workflow_id: str) -> Imp
         message = f"{workflow_id[:60]!r} cannot be the id of a workflow"
         raise NotPossible(message, "Give it another name.", line=f"{message}: give one with --name")
     try:
-        graph = FleetConverter(workspace)(found.document, random.choice) if found.is_editor_format else found.document
+        graph = convert_with(workspace, found.document, random.choice) if found.is_editor_format else found.document
     except WorkflowError as error:
         raise NotPossible(f"refused: {error}", "Nothing was written.") from None
     recipe = Recipe(workflow_id, workspace.without_root(str(target)))

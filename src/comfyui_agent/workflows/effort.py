@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from comfyui_agent.workflows.errors import BadWorkflow
 
-MOST_STEPS = 10_000_000
-"""A second or ten, and some hundred megabytes. The largest workflows that people make take a hundredth."""
+MOST_STEPS = 5_000_000
+"""Some seconds, and some hundred megabytes. The largest workflows that people make take a twentieth."""
 MOST_LETTERS = 32 * 1024 * 1024
 
 

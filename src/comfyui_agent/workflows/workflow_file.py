@@ -12,6 +12,7 @@ from comfyui_agent.workflows.errors import NoWorkflowFound, shown
 from comfyui_agent.workflows.film_metadata import flac_texts, matroska_texts, mp4_texts
 from comfyui_agent.workflows.picture_metadata import LARGEST_TEXT, Texts, jpeg_texts, png_texts, webp_texts
 
+MOST_CONTAINERS = 2_000_000
 EXPORT = "export one with Workflow → Export (API)"
 
 
@@ -70,6 +71,8 @@ def _container(data: bytes) -> tuple[str, Callable[[bytes], Texts] | None]:
 
 def read_workflow(text: bytes) -> FoundWorkflow:
     """The workflow of a JSON text. NoWorkflowFound if it is something else."""
+    if text.count(b"[") + text.count(b"{") > MOST_CONTAINERS:
+        raise NoWorkflowFound(f"it has more than {MOST_CONTAINERS:,} lists and objects, too many for a workflow")
     try:
         document = json.loads(text)
     except UnicodeDecodeError:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +83,28 @@ def test_nothing_is_overwritten(night: AgentWorkspace) -> None:
     (night.root / "workflows/other.json").write_text("{}")
     assert "already" in imported(night.root, name, "--name", "other", code=1)
     assert (night.root / "workflows/other.json").read_text() == "{}"
+
+
+def test_what_is_hostile_is_one_clear_line(night: AgentWorkspace) -> None:
+    bomb = b"prompt\0\0" + zlib.compress(bytes(40 * 1024**2))
+    chunk = struct.pack(">I", len(bomb)) + b"zTXt" + bomb + bytes(4)
+    for name, data, words in (
+        ("bomb.png", b"\x89PNG\r\n\x1a\n" + chunk, "its compressed text has more than 33,554,432 bytes"),
+        ("page.png", b"<html>", "cannot be read: it is no JSON"),
+        ("film.json", bytes(33 * 1024**2), "it is larger than 33,554,432 bytes, too large for a workflow"),
+        ("large.mp4", b"", "is too large for a workflow"),
+    ):
+        (night.root / name).write_bytes(data)
+        if not data:
+            os.truncate(night.root / name, 300 * 1024**2)
+        [line] = imported(night.root, name, code=1).splitlines()
+        assert words in line
+        assert len(line) < 400
+
+
+def test_a_file_with_an_odd_name_gets_an_id_that_can_be_one(night: AgentWorkspace) -> None:
+    (night.root / "My picture (1).json").write_text(json.dumps(GRAPH))
+    assert imported(night.root, "My picture (1).json")["workflow_id"] == "My picture _1_"
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "x" * 300])

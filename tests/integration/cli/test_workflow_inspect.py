@@ -61,7 +61,7 @@ def test_an_id_is_shown_with_the_names_that_workflows_yaml_gives(night: AgentWor
 
 def test_as_json_it_is_one_document(night: AgentWorkspace) -> None:
     found = inspect(night.root, "wf_realistic_portrait")
-    keys = {"workflow_id", "template_path", "required_inputs", "defaults", "placeholders", "places"}
+    keys = {"workflow_id", "template_path", "required_inputs", "defaults", "placeholders", "inputs", "places"}
     assert found.keys() == keys
     assert found["required_inputs"] == ["prompt", "seed", "steps"]
     assert found["defaults"]["checkpoint"] == "auto"

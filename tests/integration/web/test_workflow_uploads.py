@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 import zlib
@@ -47,7 +48,7 @@ async def house(tmp_path: Path, servers: Servers) -> AsyncIterator[Served]:
 
 
 async def sent(house: Served, data: bytes, question: str = "name=mine", **headers: str) -> Answer:
-    return await house.post(f"{URL}?{question}", data=data, headers=headers)
+    return await house.post(f"{URL}?{question}", data=io.BytesIO(data), headers=headers)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +113,7 @@ HOSTILE = {
     "an archive": (b"PK\x03\x04" + bytes(1000), "it is no JSON"),
     "YAML": (b"a: &a [*a]", "it is no JSON"),
     "deep": (b'{"a":' * 200_000, "it is no JSON"),
+    "lists without end": (b"[" + b"[]," * 2_500_000, "it has more than 2,000,000 lists and objects"),
     "a list": (b"[1, 2]", "it is not a workflow in API format or UI format"),
     "a node that is none": (b'{"1": {"inputs": {}}}', "'1' is not a node"),
     "a class that no server has": (json.dumps(document([node(7, "Gone", title="A\nB")])).encode(), "node 7 (A B): "),

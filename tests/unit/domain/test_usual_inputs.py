@@ -111,6 +111,21 @@ def test_the_usual_inputs_are_found(graph: dict[str, Any], expected: dict[str, t
     assert usual_inputs(graph) == expected
 
 
+def test_a_title_of_its_own_tells_numbered_inputs_apart() -> None:
+    def titled(second: str, third: str) -> Places:
+        passes = {"9": sampler(latent_image=["5", 0]), "8": sampler(latent_image=["9", 0])}
+        titles = {"9": {"_meta": {"title": second}}, "8": {"_meta": {"title": third}}}
+        return Places({**PLAIN, **{each: passes[each] | titles[each] for each in passes}})
+
+    places = titled("Upscale sampler (2x)", "KSampler")
+    assert places.find("seed_upscale_sampler_2x") == places.find("Seed upscale-sampler 2x") == ["9.seed"]
+    assert "seed_ksampler" not in places.titled, "a title that the class gives is none of its own"
+    with pytest.raises(NoSuchPlace, match=r"fits several places: seed_2 \(.*, seed_3 \("):
+        titled("Refine", "Refine").find("seed_refine")
+    with pytest.raises(NoSuchPlace, match="did you mean seed_upscale_sampler_2x"):
+        places.find("seed_upscale_sampler")
+
+
 def test_a_second_pass_has_numbered_names_and_shares_its_prompts() -> None:
     second = sampler(latent_image=["6", 0], seed=2)
     graph = {**PLAIN, "1": PLAIN["1"], "6": node("LatentUpscaleBy", samples=["5", 0], scale_by=1.5), "0": second}
