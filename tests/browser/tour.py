@@ -112,6 +112,8 @@ STOPS = (
     Stop("reports", lambda _: "/reports"),
     Stop("new", lambda _: "/new", ("light", "dark", "phone")),
     Stop("new-sweep", lambda _: "/new?kind=sweep"),
+    Stop("new-again", lambda scene: f"/new?from={scene.job}", ("light",)),
+    Stop("new-picture", lambda _: "/new?workflow=wf_image_to_image", ()),
     Stop("new-book", lambda _: "/new?kind=book"),
     Stop("admin", lambda _: "/admin"),
     Stop("admin-book", lambda scene: f"/admin/books/{scene.book}"),
