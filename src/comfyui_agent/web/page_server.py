@@ -23,7 +23,7 @@ from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.liveness import BEAT_SECONDS, registered
 from comfyui_agent.store.store import Store
 from comfyui_agent.web import openapi, probes, site
-from comfyui_agent.web.api import batches, books, event_routes, job_results, jobs, reports, servers, workflows
+from comfyui_agent.web.api import batches, books, event_routes, exports, job_results, jobs, reports, servers, workflows
 from comfyui_agent.web.connections import HEAD_SECONDS, Connection, ConnectionLimits, raise_limit
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.guard import Guard
@@ -53,7 +53,7 @@ def create_app(context: Context) -> FastAPI:
         default_response_class=JsonAnswer,
     )
     app.state.context = context
-    routes = (jobs, job_results, batches, books, servers, workflows, reports, event_routes)
+    routes = (jobs, job_results, exports, batches, books, servers, workflows, reports, event_routes)
     for module in (*routes, probes, openapi, site):
         app.include_router(module.router)
     add_handlers(app)
@@ -99,7 +99,7 @@ async def serving(store: Store, workspace: Workspace, listening: Listening) -> A
 
 @contextlib.asynccontextmanager
 async def _background(context: Context) -> AsyncIterator[None]:
-    """Run what goes on beside the answers: events, rendering, servers, the index of names."""
+    """Run what goes on beside the answers: events, rendering, servers, the indexes of names and prompts."""
     await context.event_feed.begin()
     loops = (
         context.event_feed.follow(),
@@ -118,13 +118,14 @@ async def _background(context: Context) -> AsyncIterator[None]:
 
 
 async def _keep_indexing(context: Context) -> None:
-    """Make the names of new jobs searchable, some at a time, so that other writers get their turn."""
+    """Make new names and prompts searchable, some at a time, so that other writers get their turn."""
     while True:
         indexed = 0
         try:
             indexed = await ops.index_names(context.store)
+            indexed += await context.prompts.index()
         except StoreError as error:
-            log.info("names could not be indexed: %s", error)
+            log.info("names and prompts could not be indexed: %s", error)
         await asyncio.sleep(0.02 if indexed else INDEX_PAUSE)
 
 

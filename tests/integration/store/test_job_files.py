@@ -122,6 +122,7 @@ NEVER_RUN = {
     "outputs": (),
     "fence": 0,
     "lost_at": None,
+    "rating": None,
 }
 
 

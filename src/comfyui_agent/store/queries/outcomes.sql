@@ -35,8 +35,9 @@ DELETE FROM files WHERE path = :path AND job_id = 0;
 (SELECT {json_list(path)} FROM files WHERE job_id = jobs.id AND path NOT IN ({texts(:outputs)})) AS strays
 
 -- part: completed
+-- The result is a new one: what people thought of the last one does not count.
 UPDATE jobs SET
-    status = 'done', outputs = :outputs, end_time = {now},
+    status = 'done', outputs = :outputs, end_time = {now}, rating = NULL,
     duration = coalesce(:duration, {seconds_since(start_time)}),
     worker_id = NULL, lease_expires_at = NULL, error_trace = NULL, failure_class = NULL, needs_regeneration = 0,
     hold = NULL, next_attempt_at = NULL, strikes = 0, avoids = NULL
