@@ -146,6 +146,7 @@ class MatchingPrompts:
     name = "prompts"
 
     def __init__(self, words: Sequence[str]) -> None:
+        self._words = list(words)
         parts = [word[start : start + LETTERS] for word in words for start in range(len(word) - LETTERS + 1)]
         self._letters = list(dict.fromkeys(parts))[:LONGEST_PHRASE]
         self._places: dict[int, int] = {}
@@ -155,7 +156,8 @@ class MatchingPrompts:
 
     def read(self, session: Session, place: CursorPlace | None, most: int) -> JobSlice:
         before = place.id if place is not None else LAST_ID
-        row = session.rows("prompts_matching", letters=self._letters, id=before, most=most)[0]
+        facts = {"letters": self._letters, "words": self._words}
+        row = session.rows("prompts_matching", id=before, most=most, **facts)[0]
         ids, places = json.loads(row["ids"]), json.loads(row["places"])
         self._places.update(zip(ids, places, strict=True))
         return JobSlice(ids, None if len(ids) < most else CursorPlace(None, places[-1]))

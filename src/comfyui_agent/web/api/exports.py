@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 
 from fastapi import APIRouter
 from fastapi.responses import Response, StreamingResponse
@@ -59,7 +58,7 @@ async def export(context: Here, caller: User, said: ExportSaid) -> Response:
         return StreamingResponse(_sent(zip_parts(results, find), turn), 200, _named("results.zip"), "application/zip")
     async with turn:
         picture = await contact_sheet(results, find)
-    return StreamingResponse(_sent(iter(partial(picture.read, AT_ONCE), b"")), 200, _named("sheet.png"), "image/png")
+    return StreamingResponse(_sent(_read(picture)), 200, _named("sheet.png"), "image/png")
 
 
 async def _chosen(context: Here, said: ExportSaid) -> list[Job]:
@@ -74,6 +73,12 @@ async def _chosen(context: Here, said: ExportSaid) -> list[Job]:
 
 def _named(file: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{file}"'}
+
+
+def _read(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while part := file.read(AT_ONCE):
+            yield part
 
 
 async def _sent(parts: Iterator[bytes], turn: AbstractAsyncContextManager[Any] | None = None) -> AsyncIterator[bytes]:

@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const NEAR = "2400px 0px";
+  const NEAR = "1600px 0px";
   const SLIDE_MS = 4000;
   const [NARROWEST, WIDEST] = [0.4, 3];
 
@@ -31,7 +31,7 @@
 
   const kept = new WeakMap();
   const near = new WeakSet();
-  const through = (data, stream) => new Response(new Blob([data]).stream().pipeThrough(stream));
+  const through = (data, stream) => new Response(new Response(data).body.pipeThrough(stream));
   const watch = new IntersectionObserver(
     (changes) => {
       for (const { target, isIntersecting, boundingClientRect } of changes) {
