@@ -11,8 +11,8 @@ from comfyui_agent.store.sqlite import migrator
 RUN_MIGRATIONS = migrator.migrate
 FILLED = ("about", "job_counts", "sqlite_sequence")
 """Tables that migrations put rows into."""
-SHADOWS = "job_names_"
-"""Tables that come with the search index."""
+SHADOWS = ("job_names_", "prompt_trigrams_")
+"""Tables that come with the search indexes."""
 
 
 def install() -> None:
@@ -40,7 +40,7 @@ def _schema() -> str:
     migrated = apsw.Connection(":memory:")
     RUN_MIGRATIONS(migrated)
     made = migrated.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid").fetchall()
-    lines = [sql for name, sql in made if not name.startswith((SHADOWS, "sqlite_"))]
+    lines = [sql for name, sql in made if not name.startswith((*SHADOWS, "sqlite_"))]
     for table in FILLED:
         rows = migrated.execute(f"SELECT * FROM {table}").fetchall()
         lines += [f"INSERT INTO {table} VALUES ({', '.join(map(apsw.format_sql_value, row))})" for row in rows]

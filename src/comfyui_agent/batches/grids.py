@@ -119,7 +119,7 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
     if files.is_remote:
         await _compose_objects(spec, files, shown, workspace.results.copies)
     else:
-        await _compose(spec)
+        await compose(spec)
     strays = await store.run(ops.keep_grid_files, batch.id, shown, output)
     await store.run(ops.with_unowned, strays, lambda name: _remove(workspace.results, name))
     return spec
@@ -238,13 +238,13 @@ async def _compose_objects(spec: Spec, files: Files, names: Sequence[str], copie
     """Draw a grid on this machine and publish it. What a killed process leaves is pruned with the copies."""
     with tempfile.TemporaryDirectory(dir=copies) as folder:
         drawn = replace(spec, picture=Path(folder) / spec.picture.name, page=Path(folder) / spec.page.name)
-        await _compose(drawn)
+        await compose(drawn)
         for path, name in zip(drawn.paths, names, strict=True):
             await OBJECTS.run(files.publish, path, name, replaces=True)
 
 
-async def _compose(spec: Spec) -> None:
-    """Run the child process. It is killed if this is cancelled."""
+async def compose(spec: Spec) -> None:
+    """Draw in a child process, which is killed if this is cancelled. NoGrid if it fails."""
     process = await asyncio.create_subprocess_exec(
         *module_command(COMPOSER),
         stdin=asyncio.subprocess.PIPE,

@@ -20,7 +20,7 @@ class Commands(LazyGroup):
     summaries: ClassVar[Mapping[str, str]] = SUMMARIES["e3"]
     modules: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("run", "monitor", "execute"), "agents"),
-        **dict.fromkeys(("add", "retry", "cancel", "dismiss"), "job_commands"),
+        **dict.fromkeys(("add", "retry", "cancel", "dismiss", "star"), "job_commands"),
         **dict.fromkeys(("again", "vary", "use", "takes"), "onward"),
         "show": "queue",
     }

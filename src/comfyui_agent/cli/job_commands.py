@@ -1,4 +1,4 @@
-"""`e3 add`, `e3 retry`, `e3 cancel`, `e3 dismiss`, `e3 queue set-priority` and `e3 queue rm`: changes to jobs."""
+"""`e3 add`, `retry`, `cancel`, `dismiss` and `star`, `e3 queue set-priority` and `e3 queue rm`: changes to jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.output import fail, one_line, print_json, print_problem, warn
 from comfyui_agent.cli.workspace import Name, Names
 from comfyui_agent.domain.badges import badge_of
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.jobs import REJECT, STAR, Job
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
@@ -65,7 +65,7 @@ async def retry(
         fail("name the jobs, or say --failed", code=2)
     intake = Intake(call.workspace)
     async with call.opened() as store:
-        jobs = await _find_jobs(store, names) if names else await _needing_attention(store)
+        jobs = await find_jobs(store, names) if names else await _needing_attention(store)
         return await _show(call, store, await retry_jobs(store, intake, call.actor, jobs))
 
 
@@ -76,7 +76,7 @@ async def cancel(call: Invocation, names: Names = None) -> int:
     if not names:
         fail("name the jobs to cancel", code=2)
     async with call.opened() as store:
-        answers = await usecases.cancel_jobs(store, call.actor, await _find_jobs(store, names))
+        answers = await usecases.cancel_jobs(store, call.actor, await find_jobs(store, names))
         return await _show(call, store, answers)
 
 
@@ -94,8 +94,24 @@ async def dismiss(
     if [bool(names), failed, bool(batch)].count(True) != 1:
         fail("name the jobs, or say --failed, or --batch ID", code=2)
     async with call.opened() as store:
-        jobs = await _find_jobs(store, names) if names else await _needing_attention(store, batch)
+        jobs = await find_jobs(store, names) if names else await _needing_attention(store, batch)
         return await _show(call, store, await usecases.dismiss_jobs(store, call.actor, jobs))
+
+
+@workspace_command()
+async def star(
+    call: Invocation,
+    names: Names = None,
+    reject: Annotated[bool, typer.Option("--reject", help="Reject them: the gallery leaves them out.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Neither a star nor rejected.")] = False,
+) -> int:
+    """Give results a star. The gallery and e3 export find them by it; a new result of the same job has none."""
+    if not names or (reject and clear):
+        fail("name the jobs; --reject and --clear exclude each other", code=2)
+    rating = REJECT if reject else None if clear else STAR
+    async with call.opened() as store:
+        answers = await usecases.rate_jobs(store, call.actor, await find_jobs(store, names), rating)
+        return await _show(call, store, answers)
 
 
 @workspace_command()
@@ -124,7 +140,7 @@ async def rm(
     if not names:
         fail("name the jobs to remove", code=2)
     async with call.opened() as store:
-        jobs = await _find_jobs(store, names)
+        jobs = await find_jobs(store, names)
         if not yes:
             question = f"Remove {counted(len(jobs), 'job')} and {'its' if len(jobs) == 1 else 'their'} history?"
             if not sys.stdin.isatty():
@@ -142,7 +158,7 @@ async def rm(
     return _code_of(answers)
 
 
-async def _find_jobs(store: Store, names: Sequence[str]) -> list[Job]:
+async def find_jobs(store: Store, names: Sequence[str]) -> list[Job]:
     """Each job once, in the order of the names; NoJob for the first name that no job has."""
     jobs = [await find_job(store, name) for name in names]
     return list({job.id: job for job in jobs}.values())

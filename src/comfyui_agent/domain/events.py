@@ -48,6 +48,7 @@ class EventName(TextEnum):
     AUDIT_JOB_CANCEL = "audit.job.cancel"
     AUDIT_JOB_PRIORITY = "audit.job.priority"
     AUDIT_JOB_DISMISS = "audit.job.dismiss"
+    AUDIT_JOB_RATE = "audit.job.rate"
     AUDIT_JOB_DELETE = "audit.job.delete"
     AUDIT_BATCH_CREATE = "audit.batch.create"
     AUDIT_BATCH_RETRY = "audit.batch.retry"

@@ -17,6 +17,8 @@ JobId = NewType("JobId", int)
 AttemptId = NewType("AttemptId", int)
 
 DEFAULT_PRIORITY = 50
+STAR, REJECT = 1, -1
+"""Ratings of results."""
 GATEWAY = "gateway"
 """The source of jobs that clients of ComfyUI posted. Every other source is the path of a job file."""
 DONE = "done"
@@ -118,6 +120,8 @@ class Job:
     """The key of what it needs of a server; None if that is not known yet."""
     take: int | None
     """The number of the result that counts, or is being made; None: it is the first."""
+    rating: int | None = None
+    """What people think of its result: STAR, REJECT, or nothing."""
     is_shortened: bool = False
     """Whether large texts were cut, as in lists of jobs."""
 

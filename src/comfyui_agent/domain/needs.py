@@ -121,9 +121,13 @@ def load_times(timings: Iterable[Timing]) -> dict[tuple[str, str], float]:
 
 def model_names(models: Iterable[ModelInput]) -> str:
     """The models as people name them: files first, in the order of their names."""
+    return " + ".join(model_files(models)) or "no model"
+
+
+def model_files(models: Iterable[ModelInput]) -> list[str]:
+    """The files among some models, each once."""
     values = [model.value for model in sorted(models)]
-    names = dict.fromkeys(each for each in values if _is_file(each) or each == AUTO)
-    return " + ".join(names) or "no model"
+    return list(dict.fromkeys(each for each in values if _is_file(each) or each == AUTO))
 
 
 def missing_everywhere(found: Mapping[str, Sequence[str]]) -> str:

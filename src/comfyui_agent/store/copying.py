@@ -31,12 +31,12 @@ KEYS = (
     "server_sets:server posted_prompts:job_id posted_files:path posted_counters:prefix uploads:path"
 )
 TABLES = {table: tuple(key.split(",")) for table, _, key in (each.partition(":") for each in KEYS.split())}
-"""Tables and their keys, in the order in which they are copied. `agents` are of the old place; the search index is made
+"""Tables and their keys, in the order in which they are copied. `agents` are of the old place; search indexes are made
 anew, and jobs are counted anew; `about` comes last. The `place` of a batch is its rowid in SQLite."""
 SUMS = {"endings": "(SELECT at, status, CAST(sum(jobs) AS bigint) AS jobs FROM endings GROUP BY at, status) AS endings"}
 """Tables that may have several rows for a key, which count together."""
 COPYING, MOVED_FROM = "copying", "moved_from"
-LEFT_OUT = (COPYING, MOVED_FROM, "names_indexed", "retention", "version", "compatible")
+LEFT_OUT = (COPYING, MOVED_FROM, "names_indexed", "prompts_indexed", "retention", "version", "compatible")
 ROWS_AT_ONCE = 1_000
 MODULUS = 2**256
 

@@ -96,8 +96,11 @@ def remove_jobs(session: Session, jobs: Sequence[JobId]) -> list[JobId]:
     for job_id in removed:
         session.run("forget_attempts", job_id=job_id)
         session.run("disclaim_files", job_id=job_id)
+    session.run("forget_prompts", ids=removed)
     return removed
 
 
 dismiss_jobs: Operation[[Sequence[JobId]], int] = statement("dismiss_jobs", "ids", kind=OperationKind.COMMAND)
 set_priority: Operation[[JobId, int], int] = statement("set_priority", "id", "priority", kind=OperationKind.COMMAND)
+rate_jobs: Operation[[Sequence[JobId], int | None], int] = statement("rate_jobs", "ids", "rating")
+"""Note what people think of results. No agent has to know."""

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
+from comfyui_agent.domain.jobs import REJECT, STAR
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.operation import query, transition
 from comfyui_agent.store.port import Row, Session
@@ -139,7 +140,30 @@ class MatchingNames:
         return len(_ids(session, "names_matching", match=self._phrase, **span, most=COMMON)) == COMMON
 
 
-JobOrder = IndexOrder | MatchingNames
+class MatchingPrompts:
+    """Results whose prompts may have some words, newest first. What ended a moment ago is not among them yet."""
+
+    name = "prompts"
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = list(words)
+        parts = [word[start : start + LETTERS] for word in words for start in range(len(word) - LETTERS + 1)]
+        self._letters = list(dict.fromkeys(parts))[:LONGEST_PHRASE]
+        self._places: dict[int, int] = {}
+
+    def place_of(self, row: Row) -> CursorPlace:
+        return CursorPlace(None, self._places[row["id"]])
+
+    def read(self, session: Session, place: CursorPlace | None, most: int) -> JobSlice:
+        before = place.id if place is not None else LAST_ID
+        facts = {"letters": self._letters, "words": self._words}
+        row = session.rows("prompts_matching", id=before, most=most, **facts)[0]
+        ids, places = json.loads(row["ids"]), json.loads(row["places"])
+        self._places.update(zip(ids, places, strict=True))
+        return JobSlice(ids, None if len(ids) < most else CursorPlace(None, places[-1]))
+
+
+JobOrder = IndexOrder | MatchingNames | MatchingPrompts
 """No job comes twice from the beginning of an order to its end. `name` stands for it in cursors."""
 
 ENDED = ("end_time", "ended_first", "ended_after", "ended_after_none")
@@ -150,6 +174,8 @@ BY_STATUS: Mapping[JobStatus, JobOrder] = {
     JobStatus.DONE: IndexOrder("done", *ENDED, {"status": "done"}),
 }
 """Processing jobs by start, pending ones as they will run, ended ones newest first."""
+STARRED = IndexOrder("starred", "end_time", "rated_first", "rated_after", "rated_after_none", {"rating": STAR})
+REJECTED = IndexOrder("rejected", "end_time", "rated_first", "rated_after", "rated_after_none", {"rating": REJECT})
 ATTENTION = IndexOrder("attention", "end_time", "attention_first", "attention_after", "attention_after_none")
 NEWEST = IndexOrder("newest", None, "newest_before", facts={"above": FIRST_ID}, first_id=LAST_ID)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import TextEnum, json_text
 from comfyui_agent.store import job_orders
 from comfyui_agent.store.batches import batch_from
 from comfyui_agent.store.job_queries import count_jobs
@@ -25,7 +27,18 @@ AT_ONCE = 100
 """Rows that are held at a time while their size is not known."""
 FEW = 1_000
 GROWTH = 4
+MOST_WORDS, MOST_NEEDS = 16, 10_000
+ENDED = ("failed", "done", "starred", "rejected")
+"""Orders by end, newest first."""
 IMPOSSIBLE = re.compile("[\0\ud800-\udfff]")
+
+
+class Rated(TextEnum):
+    """What people think of results: starred, not rejected, rejected."""
+
+    STARRED = "starred"
+    KEPT = "kept"
+    REJECTED = "rejected"
 
 
 @dataclass(frozen=True)
@@ -42,6 +55,18 @@ class JobFilter:
     failure_class: str | None = None
     attention: bool | None = None
     """Only jobs that need it, or only failed ones that do not."""
+    rated: Rated | None = None
+    model: str | None = None
+    """A model file that its workflow names."""
+    since: datetime | None = None
+    until: datetime | None = None
+    """When it ended: then or later, and before then."""
+    prompt: str = ""
+    """Words that are all in its prompt. Case does not matter for a to z."""
+
+    @property
+    def words(self) -> list[str]:
+        return self.prompt.split()[:MOST_WORDS]
 
     @property
     def state(self) -> JobStatus | None:
@@ -51,8 +76,8 @@ class JobFilter:
     @property
     def is_selective(self) -> bool:
         """Whether rows have to be looked at one by one. Indexes find a status or a batch alone."""
-        said = self.text or self.workflow_id or self.server or self.job_type or self.failure_class
-        return bool(said) or self.attention is not None
+        said = (self.text, self.workflow_id, self.server, self.job_type, self.failure_class)
+        return any((*said, self.rated, self.model, self.since, self.prompt)) or self.attention is not None
 
     @property
     def is_possible(self) -> bool:
@@ -60,7 +85,13 @@ class JobFilter:
         said = (self.text, self.batch_id, self.workflow_id, self.server, self.job_type, self.failure_class)
         if self.attention is not None and self.status not in (None, JobStatus.FAILED):
             return False
-        return not any(IMPOSSIBLE.search(text) for text in said if text)
+        return not any(IMPOSSIBLE.search(text) for text in (*said, self.model, self.prompt) if text)
+
+
+RATED: Mapping[Rated | None, job_orders.JobOrder] = {
+    Rated.STARRED: job_orders.STARRED,
+    Rated.REJECTED: job_orders.REJECTED,
+}
 
 
 @dataclass(frozen=True)
@@ -88,7 +119,8 @@ def job_page(
 
     Large values are left out. With `most_bytes`, the page ends before its jobs take more; it has at least one.
     Processing jobs come first, then pending ones as they will run, then failed and done ones, newest first. A batch has
-    its own order. With a text, names that begin with it come first, from the last name on, then the newest.
+    its own order. With a text, names that begin with it come first, from the last name on, then the newest. With a
+    prompt, results come as they ended, newest first, and so does what is starred or rejected.
     """
     if not wanted.is_possible:
         return JobPage([], None, True)
@@ -99,6 +131,8 @@ def job_page(
             orders = orders[1:]
         if not orders:
             raise job_orders.BadCursor("the cursor belongs to a page of another question")
+    if place is None and wanted.until and orders[0].name in ENDED:
+        place = job_orders.CursorPlace(wanted.until, job_orders.FIRST_ID)
     return _Reader(session, wanted, min(max(limit, 1), MOST_ON_A_PAGE), most_bytes).read(orders, place)
 
 
@@ -134,6 +168,10 @@ def _orders(session: Session, wanted: JobFilter, order: str | None) -> list[job_
         return [job_orders.members_of(wanted.batch_id, wanted.state)]
     if wanted.attention and not wanted.text:
         return [job_orders.ATTENTION]
+    if wanted.rated in RATED and not wanted.text:
+        return [RATED[wanted.rated]]
+    if any(len(word) >= job_orders.LETTERS for word in wanted.words) and not wanted.text:
+        return [job_orders.MatchingPrompts(wanted.words)]
     if not wanted.text:
         return [each for status, each in job_orders.BY_STATUS.items() if wanted.state in (None, status)]
     names = job_orders.MatchingNames(wanted.text) if len(wanted.text) >= job_orders.LETTERS else None
@@ -163,6 +201,7 @@ class _Reader:
         self._bytes_left = sys.maxsize if most_bytes is None else most_bytes
         self._found: list[tuple[job_orders.JobOrder, Row]] = []
         self._left = MOST_LOOKED_AT
+        self._needs = _needs_with(session, wanted.model) if wanted.model else None
 
     def read(self, orders: Sequence[job_orders.JobOrder], place: job_orders.CursorPlace | None) -> JobPage:
         for order in orders:
@@ -191,7 +230,14 @@ class _Reader:
             place, size = part.then, size * GROWTH
             if place is None or len(self._found) > self._limit:
                 return place
+            if order.name in ENDED and self._is_before(place):
+                return None
         return place
+
+    def _is_before(self, place: job_orders.CursorPlace) -> bool:
+        """Whether everything from here on ended too early."""
+        since = self._wanted.since
+        return since is not None and isinstance(place.key, datetime) and place.key < since
 
     def _take(self, order: job_orders.JobOrder, ids: Sequence[int]) -> None:
         """Keep the jobs that are asked for, and one more than fits, to know that there are more."""
@@ -209,7 +255,13 @@ class _Reader:
         wanted = self._wanted
         facts = {name: value or None for name, value in vars(wanted).items()}
         facts |= {"status": wanted.state and wanted.state.value, "attention": wanted.attention}
+        facts |= {"rated": wanted.rated and wanted.rated.value, "words": wanted.words or None, "needs": self._needs}
         is_rest = order is job_orders.NEWEST or isinstance(order, job_orders.MatchingNames)
         facts["not_beginning"] = wanted.text if is_rest else None
         most = self._limit + 1 - len(self._found)
         return self._session.rows("jobs_among", ids=ids, most=most, **facts)
+
+
+def _needs_with(session: Session, model: str) -> list[str]:
+    """The keys of all needs that name a model file."""
+    return [row["key"] for row in session.rows("needs_with_model", named=f",{json_text(model)}]", most=MOST_NEEDS)]

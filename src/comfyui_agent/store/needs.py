@@ -9,7 +9,7 @@ from typing import Any
 
 from comfyui_agent.domain.forecast import Work
 from comfyui_agent.domain.jobs import Job, JobId
-from comfyui_agent.domain.needs import ANYTHING, ModelInput, Needs, Timing, model_names
+from comfyui_agent.domain.needs import ANYTHING, ModelInput, Needs, Timing, model_files, model_names
 from comfyui_agent.store.operation import Operation, listing, query, statement, transition
 from comfyui_agent.store.port import Row, Session
 from comfyui_agent.store.rows import record, text, whole_number
@@ -58,6 +58,13 @@ class Ahead:
 @query
 def find_needs(session: Session, keys: Collection[str]) -> list[Needs]:
     return [_needs(row) for row in session.rows("find_needs", keys=sorted(keys))]
+
+
+@query
+def known_models(session: Session, most: int) -> list[str]:
+    """The model files that jobs have named, of at most so many different sets of models."""
+    rows = session.rows("known_models", most=most)
+    return sorted({name for row in rows for name in model_files(_models(row))})
 
 
 @query

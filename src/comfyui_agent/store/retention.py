@@ -74,6 +74,7 @@ def remove_old_jobs(session: Session, status: JobStatus, before: datetime, since
     attempts = session.run("forget_attempts_of_jobs", ids=ids)
     events = session.run("forget_events_of_jobs", ids=ids)
     paths = [row["path"] for row in session.rows("forget_files_of_jobs", ids=ids)]
+    session.run("forget_prompts", ids=ids)
     removed = session.run("remove_old_jobs", ids=ids)
     discard(paths, [source for row in rows if (source := text(row["source"])) is not None])
     return RemovedPart(removed, rows[-1]["end_time"] if len(ids) == JOBS_AT_ONCE else None, attempts, events)

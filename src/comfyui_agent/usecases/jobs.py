@@ -1,4 +1,4 @@
-"""What can be asked about single jobs: submit, retry, cancel, dismiss, remove, set the priority."""
+"""What can be asked about single jobs: submit, retry, cancel, dismiss, rate, remove, set the priority."""
 
 from __future__ import annotations
 
@@ -92,6 +92,21 @@ async def dismiss_jobs(store: Store, actor: Actor, jobs: Sequence[Job], *, is_li
         problem = "" if is_failed else f"it {STATES[job.status]}: only failed jobs can be dismissed"
         answers.append(JobAnswer(job.config_name, job, problem))
     await audit_answers(store, actor, EventName.AUDIT_JOB_DISMISS, answers, is_list=is_list)
+    return answers
+
+
+async def rate_jobs(
+    store: Store, actor: Actor, jobs: Sequence[Job], rating: int | None, *, is_list: bool = False
+) -> list[JobAnswer]:
+    """Give results a star, reject them, or take that back."""
+    actor.check_owners(jobs)
+    await store.run(ops.rate_jobs, [job.id for job in jobs], rating)
+    answers = []
+    for job in jobs:
+        is_done = job.status is JobStatus.DONE
+        problem = "" if is_done else f"it {STATES[job.status]}: only results can be rated"
+        answers.append(JobAnswer(job.config_name, job, problem))
+    await audit_answers(store, actor, EventName.AUDIT_JOB_RATE, answers, is_list=is_list)
     return answers
 
 

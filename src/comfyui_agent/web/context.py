@@ -6,7 +6,7 @@ from collections import Counter
 from functools import partial
 
 from comfyui_agent.access.gate import Caller, Gate
-from comfyui_agent.access.limits import OpenJobQuota, RequestLimits, TimeShare, actor_for
+from comfyui_agent.access.limits import OpenJobQuota, RequestLimits, TimeShare, Turns, actor_for
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job, JobId
 from comfyui_agent.engine.live_runs import want_previews
@@ -15,6 +15,7 @@ from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.usecases.forecasts import Forecasts
+from comfyui_agent.usecases.prompts import Prompts
 from comfyui_agent.usecases.whereabouts import Whereabouts, find_whereabouts
 from comfyui_agent.web.cell_facts import CellFacts
 from comfyui_agent.web.event_feed import EventFeed
@@ -42,6 +43,7 @@ class Context:
         self.forecasts = Forecasts(store, workspace)
         self.outputs = Outputs(workspace)
         self.cells = CellFacts(store, self.outputs)
+        self.prompts = Prompts(store)
         self.metrics = Metrics(store, self.fleet)
         self.event_feed = EventFeed(store, self.metrics.counters.count, partial(want_previews, workspace.locks))
         self.submissions = Submissions(store, workspace)
@@ -50,6 +52,7 @@ class Context:
         self.quota = OpenJobQuota(store, ui.open_jobs_per_user)
         self.planning = Planning()
         self.long_lists = TimeShare(LIST_SHARE)
+        self.exports = Turns(at_once=1)
         self.under_way: Counter[tuple[str, str]] = Counter()
         """How many requests with an Idempotency-Key are being answered, by key and scope."""
 

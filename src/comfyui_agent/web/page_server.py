@@ -27,6 +27,7 @@ from comfyui_agent.web.api import (
     batches,
     books,
     event_routes,
+    exports,
     inputs,
     job_results,
     jobs,
@@ -65,7 +66,7 @@ def create_app(context: Context) -> FastAPI:
         default_response_class=JsonAnswer,
     )
     app.state.context = context
-    queue = (jobs, variations, job_results, batches, books)
+    queue = (jobs, variations, job_results, exports, batches, books)
     routes = (*queue, servers, workflows, inputs, reports, notifications, event_routes)
     for module in (*routes, probes, openapi, site):
         app.include_router(module.router)
@@ -112,7 +113,7 @@ async def serving(store: Store, workspace: Workspace, listening: Listening) -> A
 
 @contextlib.asynccontextmanager
 async def _background(context: Context) -> AsyncIterator[None]:
-    """Run what goes on beside the answers: events, rendering, servers, the index of names."""
+    """Run what goes on beside the answers: events, rendering, servers, the indexes of names and prompts."""
     await context.event_feed.begin()
     loops = (
         context.event_feed.follow(),
@@ -131,13 +132,14 @@ async def _background(context: Context) -> AsyncIterator[None]:
 
 
 async def _keep_indexing(context: Context) -> None:
-    """Make the names of new jobs searchable, some at a time, so that other writers get their turn."""
+    """Make new names and prompts searchable, some at a time, so that other writers get their turn."""
     while True:
         indexed = 0
         try:
             indexed = await ops.index_names(context.store)
+            indexed += await context.prompts.index()
         except StoreError as error:
-            log.info("names could not be indexed: %s", error)
+            log.info("names and prompts could not be indexed: %s", error)
         await asyncio.sleep(0.02 if indexed else INDEX_PAUSE)
 
 

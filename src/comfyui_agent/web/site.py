@@ -21,7 +21,7 @@ from comfyui_agent.web.api.parameters import Here, User
 from comfyui_agent.web.api.responses import FileAnswer
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.html import ASSETS, environment, render_fragment, render_page
-from comfyui_agent.web.pages import admin, batch, batches, book, job, new, overview, queue, reports, servers
+from comfyui_agent.web.pages import admin, batch, batches, book, gallery, job, new, overview, queue, reports, servers
 from comfyui_agent.web.problems import in_bytes, wants_page
 from comfyui_agent.web.screens import Build, NoScreen, View
 
@@ -51,6 +51,7 @@ BATCH = frozenset({"page", "row", "column", "from", "x", "y", "pages", "status",
 ADDRESSES = (
     Address("/", overview.build),
     Address("/queue", queue.build, parameters=frozenset({*queue.FILTERS, "cursor"})),
+    Address("/gallery", gallery.build, parameters=frozenset({*gallery.FILTERS, "cursor"})),
     Address("/jobs/{name}", job.build, is_owned=True),
     Address("/batches", batches.build, parameters=frozenset({"kind", "cursor"})),
     Address("/batches/{batch_id}", batch.build, parameters=BATCH, is_owned=True),

@@ -123,6 +123,7 @@ NEVER_RUN = {
     "fence": 0,
     "lost_at": None,
     "take": None,
+    "rating": None,
 }
 
 

@@ -62,6 +62,8 @@ CHANGES: list[tuple[str, str, dict[str, Any] | None, str, str]] = [
     ("POST", "/api/v1/jobs/{name}/retry", None, "audit.job.retry", "fox"),
     ("POST", "/api/v1/jobs/cancel", {"names": ["fox"]}, "audit.job.cancel", "1 job: fox"),
     ("POST", "/api/v1/jobs/retry", {"names": ["fox"]}, "audit.job.retry", "1 job: fox"),
+    ("PUT", "/api/v1/jobs/{name}/rating", {"rating": "star"}, "audit.job.rate", "fox"),
+    ("POST", "/api/v1/jobs/rate", {"names": ["fox"], "rating": None}, "audit.job.rate", "1 job: fox"),
     ("POST", "/api/v1/jobs/{name}/remove", None, "audit.job.delete", "fox"),
     ("POST", "/api/v1/batches", SWEEP, "audit.batch.create", "1 job"),
     ("POST", "/api/v1/batches/{batch_id}/pause", None, "audit.batch.pause", "knights"),
@@ -90,7 +92,8 @@ async def test_every_route_that_changes_something_is_in_this_list(locked: tuple[
     with_a_receiver = ("POST", "/api/v1/notify/test")
     in_test_variations = {("POST", f"/api/v1/jobs/{{name}}/{what}") for what in ("again", "vary", "use")}
     in_test_variations |= {("PUT", "/api/v1/jobs/{name}/take"), ("POST", "/api/v1/inputs")}
-    others = {in_test_processes, with_a_receiver, *in_test_variations}
+    looks = ("POST", "/api/v1/results/export")
+    others = {looks, in_test_processes, with_a_receiver, *in_test_variations}
     assert known == {*others, *((method, path) for method, path, *_ in CHANGES)}
 
 
@@ -102,6 +105,10 @@ async def test_every_change_over_http_is_one_row_with_who_what_and_from_where(lo
         before = await house.store.run(ops.newest_event)
         if "book" in path and "regenerate" in path:  # only what has ended is made anew
             await house.store.run(ops.cancel_jobs, [job.id async for job in ops.batch_members(house.store, "winter")])
+        if path.endswith("/rating"):  # only results can be
+            [leased] = await house.lease(1)
+            await house.finish(leased)
+            before = await house.store.run(ops.newest_event)
         if path.endswith("/remove"):
             await house.store.run(
                 ops.cancel_jobs, [job.id for job in await house.store.run(ops.list_jobs) if job.config_name == "fox"]

@@ -26,6 +26,9 @@ WHERE id IN ({numbers(:ids)}) AND status = 'failed' AND dismissed_at IS NULL;
 UPDATE jobs {index(idx_jobs_batch_attention)} SET dismissed_at = {now}
 WHERE batch_id = :id AND status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL;
 
+-- name: rate_jobs
+UPDATE jobs SET rating = CAST(:rating AS integer) WHERE id IN ({numbers(:ids)}) AND status = 'done';
+
 -- name: remove_job
 DELETE FROM jobs WHERE id = :id AND status IN ('done', 'failed');
 

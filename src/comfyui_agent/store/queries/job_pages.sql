@@ -46,6 +46,16 @@ SELECT {json_list(id)} AS ids FROM (
     WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
         AND end_time IS NULL AND id < :id ORDER BY id DESC LIMIT :most) AS listed;
 
+-- name: rated_first
+SELECT {json_list(id)} AS ids FROM (
+    SELECT id FROM jobs {index(idx_jobs_rated)} WHERE rating = :rating
+    ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS listed;
+
+-- name: rated_after_none
+SELECT {json_list(id)} AS ids FROM (
+    SELECT id FROM jobs {index(idx_jobs_rated)}
+    WHERE rating = :rating AND end_time IS NULL AND id < :id ORDER BY id DESC LIMIT :most) AS listed;
+
 -- name: members_first
 -- The members of a batch in their order. Members without a place come last.
 SELECT {json_list(id)} AS ids FROM (
@@ -108,14 +118,29 @@ WHERE brief_jobs.id = listed.value
     AND (CAST(:server AS text) IS NULL OR server = :server)
     AND (CAST(:job_type AS text) IS NULL OR job_type = :job_type)
     AND (CAST(:failure_class AS text) IS NULL OR failure_class = :failure_class)
+    AND (CAST(:rated AS text) IS NULL OR coalesce(rating, 0) >= 0 AND :rated = 'kept'
+        OR rating = 1 AND :rated = 'starred' OR rating = -1 AND :rated = 'rejected')
+    AND (CAST(:needs AS text) IS NULL OR needs IN ({texts(:needs)}))
+    AND ({moment(:since)} IS NULL OR end_time >= {moment(:since)})
+    AND ({moment(:until)} IS NULL OR end_time < {moment(:until)})
+    AND (CAST(:words AS text) IS NULL OR EXISTS (
+        SELECT 1 FROM prompts WHERE prompts.job_id = brief_jobs.id AND {has_words}))
     AND (CAST(:text AS text) IS NULL OR {instr}({lower(config_name)}, {lower(:text)}) > 0)
     AND (CAST(:not_beginning AS text) IS NULL
         OR NOT (config_name >= :not_beginning AND config_name < :not_beginning || {last_character}))
 {in_order(listed.key)} LIMIT :most;
 
+-- part: has_words
+NOT EXISTS (
+    SELECT 1 FROM ({texts(:words)}) AS word WHERE {instr}({lower(prompts.text)}, {lower(word.value)}) = 0)
+
+-- name: needs_with_model
+-- Needs that name a model file. `:named` is the end of its entry, as JSON.
+SELECT key FROM needs WHERE {instr}(models, :named) > 0 LIMIT :most;
+
 -- name: last_of_next
 SELECT max(id) AS id, count(*) AS names FROM (
-    SELECT id FROM jobs WHERE id > :after AND {has_no_younger} ORDER BY id LIMIT :most) AS next;
+    SELECT id FROM jobs WHERE id > :after AND {has_no_younger(created_at)} ORDER BY id LIMIT :most) AS next;
 
 -- name: note_indexed
 INSERT INTO about (key, value) VALUES ('names_indexed', CAST(:last AS TEXT))

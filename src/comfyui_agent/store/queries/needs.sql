@@ -2,6 +2,9 @@
 SELECT key, workflow, model_set, models, classes, pixels, memory_over FROM needs
 WHERE key IN ({texts(:keys)});
 
+-- name: known_models
+SELECT DISTINCT models FROM needs LIMIT :most;
+
 -- name: needs_of_memory
 SELECT key, workflow, model_set, models, classes, pixels, memory_over FROM needs WHERE memory_over IS NOT NULL;
 

@@ -43,8 +43,9 @@ NOT EXISTS (SELECT 1 FROM takes WHERE takes.job_id = files.job_id AND files.path
     WHERE job_id = jobs.id AND path NOT IN ({texts(:outputs)}) AND {of_no_take}) AS strays
 
 -- part: completed
+-- The result is a new one: what people thought of the last one does not count.
 UPDATE jobs SET
-    status = 'done', outputs = :outputs, end_time = {now},
+    status = 'done', outputs = :outputs, end_time = {now}, rating = NULL,
     duration = coalesce(:duration, {seconds_since(start_time)}),
     worker_id = NULL, lease_expires_at = NULL, error_trace = NULL, failure_class = NULL, needs_regeneration = 0,
     hold = NULL, next_attempt_at = NULL, strikes = 0, avoids = NULL

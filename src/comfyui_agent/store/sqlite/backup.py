@@ -97,7 +97,7 @@ def _counts(database: apsw.Connection) -> dict[str, int]:
     return {
         table: database.execute(f"SELECT count(*) FROM {table}").get  # noqa: S608 - names of the schema
         for table in tables
-        if not table.startswith("job_names")  # the search index, which has no count of its own
+        if not table.startswith(("job_names", "prompt_trigrams"))  # search indexes, which have no count of their own
     }
 
 

@@ -33,6 +33,7 @@ class JobRow(Job):
     pictures: Any
     reserved: Any
     dismissed_at: Moment = Field(description="Since when it needs no attention although it failed.")
+    rating: int | None = Field(default=None, description="1: a star. -1: rejected.")
     created_by: int | None = Field(description="The id of the token that made it; null: a file, or the command line.")
     is_shortened: SkipJsonSchema[bool] = False
 

@@ -15,17 +15,17 @@ from comfyui_agent.access.problem import Problem, ended_early
 from comfyui_agent.config.settings import Priority
 from comfyui_agent.domain.batches import mint_batch_id
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.jobs import REJECT, STAR, Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.pools import FILES, RENDERING
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.job_pages import JobFilter
+from comfyui_agent.store.job_pages import JobFilter, Rated
 from comfyui_agent.usecases import jobs as usecases
 from comfyui_agent.usecases.job_files import retry_jobs
 from comfyui_agent.usecases.whereabouts import Whereabouts
 from comfyui_agent.web.api.job_models import Changed, GivenShown, JobPageShown, JobRemoved, JobRow, JobShown, LiveFacts
-from comfyui_agent.web.api.parameters import PREFIX, By, ByAdmin, Cursor, Here, Limit, NamedJob, Said, User
+from comfyui_agent.web.api.parameters import PREFIX, By, ByAdmin, Cursor, Here, Limit, Moment, NamedJob, Said, User
 from comfyui_agent.web.api.responses import MOST_BYTES, fields_of, listed, maker_of, whole_job
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
@@ -58,6 +58,14 @@ class PrioritySaid(Said):
     priority: Annotated[Priority, AsInteger] = Field(description="Lower runs earlier.")
 
 
+class RatingSaid(Said):
+    rating: Literal["star", "reject"] | None = Field(description="null: neither.")
+
+    @property
+    def number(self) -> int | None:
+        return {"star": STAR, "reject": REJECT}.get(self.rating or "")
+
+
 JobNames = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=300)]], Field(min_length=1, max_length=MOST_NAMES)
 ]
@@ -65,6 +73,10 @@ JobNames = Annotated[
 
 class NamesSaid(Said):
     names: JobNames
+
+
+class RatedSaid(RatingSaid, NamesSaid):
+    """Which jobs, and what you think of their results."""
 
 
 class FailedSaid(Said):
@@ -98,6 +110,11 @@ async def list_jobs(
         bool | None,
         Query(description="true: only what needs attention. false: only what failed and was cancelled or dismissed."),
     ] = None,
+    rated: Rated | None = None,
+    model: Annotated[str | None, Query(max_length=300, description="A model file that its workflow names.")] = None,
+    since: Annotated[Moment | None, Query(description="Only what ended then or later.")] = None,
+    until: Annotated[Moment | None, Query(description="Only what ended before.")] = None,
+    prompt: Annotated[str, Query(max_length=200, description="Words of the prompt. Only results are found.")] = "",
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Any:
@@ -111,6 +128,11 @@ async def list_jobs(
         job_type=job_type,
         failure_class=failure_class.value if failure_class else None,
         attention=attention,
+        rated=rated,
+        model=model,
+        since=since,
+        until=until,
+        prompt=prompt,
     )
     async with context.long_lists.turn() if limit > LONG_LIST else nullcontext():
         await _check_there(request)
@@ -157,7 +179,7 @@ async def retry_several(context: Here, by: By, said: FailedSaid) -> Any:
 @router.post("/cancel", status_code=202, response_model=Changed, responses=problems(sends=True))
 async def cancel_several(context: Here, by: By, said: NamesSaid) -> Any:
     """Cancel jobs that wait or render. Their prompts are taken back; no other is touched."""
-    jobs, unknown = await _named(context, said.names)
+    jobs, unknown = await named_jobs(context, said.names)
     return _changed(context, await usecases.cancel_jobs(context.store, by, jobs, is_list=True), unknown)
 
 
@@ -166,6 +188,14 @@ async def dismiss_several(context: Here, by: By, said: FailedSaid) -> Any:
     """Put failed jobs out of what needs attention: those that are named, or all of yours. They stay in the history."""
     jobs, unknown = await _meant(context, by, said)
     return _changed(context, await usecases.dismiss_jobs(context.store, by, jobs, is_list=True), unknown)
+
+
+@router.post("/rate", response_model=Changed, responses=problems(sends=True))
+async def rate_several(context: Here, by: By, said: RatedSaid) -> Any:
+    """Give results a star, reject them, or take that back."""
+    jobs, unknown = await named_jobs(context, said.names)
+    answers = await usecases.rate_jobs(context.store, by, jobs, said.number, is_list=True)
+    return _changed(context, answers, unknown)
 
 
 @router.get("/{name}", response_model=JobShown, responses=problems(404))
@@ -197,6 +227,13 @@ async def explain(context: Here, _: User, job: NamedJob) -> Any:
 async def set_priority(context: Here, by: By, job: NamedJob, said: PrioritySaid) -> Any:
     """Let a job run earlier or later; the next prompt that is handed out follows it. Users: down to their floor."""
     return JsonAnswer((await usecases.set_priority(context.store, by, job, said.priority)).as_json())
+
+
+@router.put("/{name}/rating", response_model=JobRow, responses=problems(404, 409, sends=True))
+async def rate_one(context: Here, by: By, job: NamedJob, said: RatingSaid) -> Any:
+    """Give a result a star, reject it, or take that back. A new result of the job has no rating."""
+    [answer] = await usecases.rate_jobs(context.store, by, [job], said.number)
+    return await _accepted(context, job, answer.problem, "Wait until it has a result.", 200)
 
 
 @router.post("/{name}/retry", status_code=202, response_model=JobRow, responses=problems(404, 409))
@@ -254,7 +291,7 @@ async def workflow_of(context: Here, _: User, job: NamedJob) -> dict[str, Any]:
 async def _meant(context: Context, by: By, said: FailedSaid) -> tuple[list[Job], list[str]]:
     """The jobs that a request means, and names that no job has. `failed` means only those of the caller."""
     if not said.failed:
-        return await _named(context, said.names)
+        return await named_jobs(context, said.names)
     found: list[Job] = []
     cursor: str | None = ""
     while cursor is not None and len(found) < MOST_AT_ONCE:
@@ -264,7 +301,8 @@ async def _meant(context: Context, by: By, said: FailedSaid) -> tuple[list[Job],
     return found, []
 
 
-async def _named(context: Context, names: list[str]) -> tuple[list[Job], list[str]]:
+async def named_jobs(context: Context, names: Sequence[str]) -> tuple[list[Job], list[str]]:
+    """The jobs that have these names or ids, each once, and the names that no job has."""
     named = {name: await context.job_named(name) for name in dict.fromkeys(names)}
     found = {job.id: job for job in named.values() if job is not None}
     return list(found.values()), [name for name, job in named.items() if job is None]
@@ -277,9 +315,9 @@ def _changed(context: Context, answers: Sequence[usecases.JobAnswer], unknown: S
     return {"changed": [each.name for each in answers if not each.problem], "refused": refused}
 
 
-async def _accepted(context: Context, job: Job, problem: str, remedy: str) -> JsonAnswer:
+async def _accepted(context: Context, job: Job, problem: str, remedy: str, status: int = 202) -> JsonAnswer:
     """The job as it is after a change; 409 if there was a problem."""
     if problem:
         raise Problem(409, f"{job.config_name}: {problem}", remedy)
     found = await context.store.run(ops.find_job_by_id, job.id)
-    return JsonAnswer((found or job).as_json(), 202)
+    return JsonAnswer((found or job).as_json(), status)

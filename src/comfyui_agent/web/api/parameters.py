@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from comfyui_agent.access.gate import Caller
 from comfyui_agent.access.problem import Problem
@@ -85,5 +86,16 @@ ByAdmin = Annotated[Actor, Depends(admin_actor_of)]
 NamedJob = Annotated[Job, Depends(job_of)]
 NamedBatch = Annotated[Batch, Depends(batch_of)]
 NamedBook = Annotated[Batch, Depends(book_of)]
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    except OverflowError:
+        raise ValueError("write a time between the years 2 and 9998") from None
+
+
+Moment = Annotated[datetime, AfterValidator(_in_utc)]
+"""A day or a time; UTC, unless it says another zone."""
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]
 Cursor = Annotated[str | None, Query(max_length=1000, description="Where to go on: `next` of the answer before.")]

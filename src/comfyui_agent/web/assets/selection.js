@@ -161,6 +161,7 @@
     return true;
   };
 
+  e3.selection = () => [...selected.values()];
   e3.pick = (row) => {
     pick(row);
     show();

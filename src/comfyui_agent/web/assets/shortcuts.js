@@ -33,6 +33,8 @@
     field?.select();
   }
 
+  e3.move = move;
+  e3.current = current;
   const help = () => document.getElementById("help").showModal();
 
   const keys = {

@@ -24,7 +24,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.values import draw_seeds
 from comfyui_agent.engine.intake.input_files import KEPT_INPUT
 from comfyui_agent.fleet.launch.state import server_urls
-from comfyui_agent.pools import FILES
+from comfyui_agent.pools import FILES, REQUESTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.usecases.errors import UseCaseError
@@ -98,7 +98,7 @@ async def build(view: View) -> Screen:
         begun = Begun((), trouble=f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}")
     workflow = begun.workflow
     offers = await _offers(view, workflow) if workflow is not None else {}
-    fields = _fields(workflow, begun, list(offers.values())) if workflow is not None else []
+    fields = await REQUESTS.run(_fields, workflow, begun, list(offers.values())) if workflow is not None else []
     example, estimate = await _example(view, workflow.recipe.workflow_id) if workflow is not None else (None, {})
     values = {
         "kind": kind,

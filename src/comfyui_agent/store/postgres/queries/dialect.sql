@@ -77,11 +77,14 @@ events.id < e3_event_id(e3_oldest_open())
 -- part: oldest_kept(count)
 SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET {count}
 
--- part: has_no_younger
--- No open transaction can still add a job with a lower id: those draw their ids after they began.
-created_at < coalesce((
+-- part: has_no_younger(moment)
+-- No open transaction can still add an earlier one: those draw their ids and times after they began.
+{moment} < coalesce((
     SELECT min(xact_start) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_xid IS NOT NULL), 'infinity')
+
+-- part: moment(value)
+CAST({value} AS timestamptz)
 
 -- part: in_order(columns)
 ORDER BY {columns}

@@ -150,6 +150,34 @@ INSERT INTO job_names (job_id, trigrams)
 SELECT id, e3_trigrams(config_name) FROM jobs WHERE id > :after AND id <= :last ORDER BY id
 ON CONFLICT (job_id) DO NOTHING;
 
+-- name: prompts_matching
+-- As with names: what many prompts contain is found among the newest.
+WITH near AS MATERIALIZED (
+    SELECT id, job_id FROM (
+        SELECT id, job_id, text FROM prompts WHERE id < :id ORDER BY id DESC LIMIT 8 * CAST(:most AS bigint)) AS prompts
+    WHERE {has_words} LIMIT :most)
+SELECT {json_list(job_id)} AS ids, {json_list(id)} AS places FROM (
+    SELECT id, job_id FROM near WHERE (SELECT count(*) FROM near) >= :most
+    UNION ALL SELECT id, job_id FROM (
+        SELECT id, job_id FROM (
+            SELECT id, job_id FROM prompts
+            WHERE e3_trigrams(text) @> (
+                SELECT array_agg(lower(value COLLATE "C")) FROM json_array_elements_text(CAST(:letters AS json)))
+                AND id < :id OFFSET 0) AS indexed
+        ORDER BY id DESC LIMIT :most) AS sorted
+    WHERE (SELECT count(*) FROM near) < :most) AS listed;
+
+-- name: add_prompts
+INSERT INTO prompts (job_id, text)
+SELECT CAST(value ->> 0 AS bigint), value ->> 1
+FROM json_array_elements(CAST(:found AS json)) WITH ORDINALITY AS each(value, key) ORDER BY key;
+
+-- name: forget_prompts
+DELETE FROM prompts WHERE job_id IN ({numbers(:ids)});
+
+-- name: forget_all_prompts
+DELETE FROM prompts;
+
 -- name: leave_server
 -- Another server takes a job whose server was lost. The prompt at the lost server is deleted when it returns.
 UPDATE attempts SET outcome = 'server_lost', ended_at = {now},
@@ -263,4 +291,13 @@ SELECT {json_list(id)} AS ids FROM (
         SELECT id FROM jobs
         WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
             AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
+    LIMIT :most) AS listed;
+
+-- name: rated_after
+SELECT {json_list(id)} AS ids FROM (
+    SELECT * FROM (
+        SELECT id FROM jobs WHERE rating = :rating AND (end_time, id) < (:key, :id)
+        ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
+    UNION ALL SELECT * FROM (
+        SELECT id FROM jobs WHERE rating = :rating AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
     LIMIT :most) AS listed;

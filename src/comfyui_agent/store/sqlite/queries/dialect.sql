@@ -74,8 +74,11 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM about WHERE key = 'moved_from')
     THEN (SELECT id FROM events WHERE id > 0 ORDER BY id DESC LIMIT 1 OFFSET {count})
     ELSE (SELECT max(id) FROM events) - {count} END
 
--- part: has_no_younger
+-- part: has_no_younger(moment)
 true
+
+-- part: moment(value)
+{value}
 
 -- part: in_order(columns)
 

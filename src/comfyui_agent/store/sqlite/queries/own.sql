@@ -115,6 +115,32 @@ INSERT INTO job_names (job_names) VALUES ('delete-all');
 INSERT INTO job_names (rowid, config_name)
 SELECT id, config_name FROM jobs WHERE id > :after AND id <= :last ORDER BY id;
 
+-- name: prompts_matching
+-- The index knows three letters in a row, not longer words: readers check the text.
+SELECT json_group_array(job_id) AS ids, json_group_array(id) AS places FROM (
+    SELECT prompts.id, job_id FROM (
+        SELECT rowid AS id FROM prompt_trigrams
+        WHERE prompt_trigrams MATCH (
+            SELECT group_concat('"' || replace(value, '"', '""') || '"', ' AND ') FROM json_each(:letters))
+            AND rowid < :id
+        ORDER BY rowid DESC LIMIT :most) AS found
+    CROSS JOIN prompts WHERE prompts.id = found.id
+    ORDER BY prompts.id DESC);
+
+-- name: add_prompts
+INSERT INTO prompts (job_id, text) SELECT value ->> 0, value ->> 1 FROM json_each(:found) ORDER BY key;
+INSERT INTO prompt_trigrams (rowid, text)
+SELECT id, text FROM prompts WHERE job_id IN (SELECT value ->> 0 FROM json_each(:found)) ORDER BY id;
+
+-- name: forget_prompts
+INSERT INTO prompt_trigrams (prompt_trigrams, rowid, text)
+SELECT 'delete', id, text FROM prompts WHERE job_id IN ({numbers(:ids)});
+DELETE FROM prompts WHERE job_id IN ({numbers(:ids)});
+
+-- name: forget_all_prompts
+INSERT INTO prompt_trigrams (prompt_trigrams) VALUES ('delete-all');
+DELETE FROM prompts;
+
 -- name: leave_server
 -- Another server takes a job whose server was lost. The prompt at the lost server is deleted when it returns.
 UPDATE attempts SET outcome = 'server_lost', ended_at = {now},
@@ -211,6 +237,19 @@ SELECT {json_list(id)} AS ids FROM (
     UNION ALL SELECT * FROM (
         SELECT id FROM jobs {index(idx_jobs_ended)}
         WHERE status = :status AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
+    LIMIT :most) AS listed;
+
+-- name: rated_after
+SELECT {json_list(id)} AS ids FROM (
+    SELECT * FROM (
+        SELECT id FROM jobs {index(idx_jobs_rated)}
+        WHERE rating = :rating AND end_time = :key AND id < :id ORDER BY id DESC LIMIT :most) AS part
+    UNION ALL SELECT * FROM (
+        SELECT id FROM jobs {index(idx_jobs_rated)}
+        WHERE rating = :rating AND end_time < :key ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
+    UNION ALL SELECT * FROM (
+        SELECT id FROM jobs {index(idx_jobs_rated)}
+        WHERE rating = :rating AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
     LIMIT :most) AS listed;
 
 -- name: attention_after
