@@ -21,7 +21,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import migrate_store, open_store
 from comfyui_agent.store.job_orders import CursorPlace, cursor_of
-from comfyui_agent.store.job_pages import JobFilter
+from comfyui_agent.store.job_pages import JobFilter, Rated
 from comfyui_agent.store.sqlite.connection import connect
 from comfyui_agent.store.sqlite.session import QUERIES
 from comfyui_agent.store.store import Store
@@ -84,6 +84,13 @@ FROM jobs WHERE batch_id IS NOT NULL GROUP BY batch_id;
 INSERT INTO endings SELECT substr(end_time, 1, 18), status, count(*) FROM jobs
 WHERE end_time > strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 day') GROUP BY 1, 2;
 """
+GALLERY = """
+INSERT INTO prompts (job_id, text) SELECT id, inputs FROM jobs
+WHERE status = 'done' AND id > (SELECT max(id) FROM jobs) - 200000 ORDER BY end_time, id;
+UPDATE jobs SET rating = CASE WHEN id - id / 100 * 100 = 7 THEN 1 ELSE -1 END
+WHERE status = 'done' AND id - id / 100 * 100 IN (7, 8);
+"""
+"""Of the newest results the prompts, of all some stars."""
 
 Look: TypeAlias = Callable[[], Awaitable[Any]]
 
@@ -98,7 +105,8 @@ def fill(path: Path) -> None:
     with _bare_tables(database):
         counts = {"rows": ROWS, "processing": PROCESSING, "pending": PENDING, "failed": FAILED}
         database.execute(FILL_JOBS, {**counts, "rare": RARE, "words": len(WORDS)})
-        database.execute(FILL_REST)
+        database.execute(FILL_REST + GALLERY)
+        database.execute("INSERT INTO prompt_trigrams (rowid, text) SELECT id, text FROM prompts")
     database.execute(QUERIES["recount"])
     database.execute("COMMIT; PRAGMA wal_checkpoint(TRUNCATE)")
     found = dict(database.execute("SELECT status, jobs FROM job_counts"))
@@ -169,6 +177,13 @@ async def looks(store: Store) -> dict[str, Look]:
     found["page of a workflow"] = page(workflow_id="wf_rare")
     found["page of a workflow that is nowhere"] = page(workflow_id="wf_nowhere")
     found["page of a server that is nowhere"] = page(server="http://nowhere:8188")
+    for name, text in (("a common word", "knight rain"), ("a word that is nowhere", ABSENT), ("two letters", "zq")):
+        found[f"gallery, {name} of the prompt"] = page(status=JobStatus.DONE, rated=Rated.KEPT, prompt=text)
+    for rated in Rated:
+        found[f"gallery, {rated}"] = page(status=JobStatus.DONE, rated=rated)
+        found[f"gallery, {rated}, of a workflow that is nowhere"] = page(
+            status=JobStatus.DONE, rated=rated, workflow_id="wf_nowhere"
+        )
     found["page of a batch"] = page(batch_id="sweep_00000100")
     found["first page of batches"] = lambda: store.run(ops.batch_page)
     found["first page of books"] = lambda: store.run(ops.batch_page, BatchKind.BOOK)

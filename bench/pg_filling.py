@@ -13,7 +13,7 @@ import psycopg
 from comfyui_agent.store.connect import migrate_store, open_store
 from comfyui_agent.store.leases import QueueFront
 from filling import lease_pairs
-from looking import DONE, FAILED, PENDING, PROCESSING, RARE, ROWS, WORDS
+from looking import DONE, FAILED, GALLERY, PENDING, PROCESSING, RARE, ROWS, WORDS
 from pg_server import postgres
 from report import Line, at_most
 from sizes import size
@@ -123,6 +123,9 @@ def _without_indexes(connection: psycopg.Connection[Any]) -> Iterator[None]:
 def fill_million(url: str) -> None:
     fill(url, rows=ROWS, pending=PENDING, failed=FAILED, processing=PROCESSING)
     assert DONE + PENDING + FAILED + PROCESSING == ROWS
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(GALLERY.encode())
+        connection.execute("VACUUM (ANALYZE)")
 
 
 @contextmanager

@@ -98,6 +98,7 @@ ALL = ("light", "dark", "phone")
 STOPS = (
     Stop("overview", lambda _: "/", ALL),
     Stop("queue", lambda _: "/queue", ALL),
+    Stop("gallery", lambda _: "/gallery", ALL),
     Stop("job", lambda scene: f"/jobs/{scene.job}", ALL),
     Stop("job-failed", lambda scene: f"/jobs/{scene.failed}", ("light", "dark")),
     Stop("job-waiting", lambda scene: f"/jobs/{scene.waiting}", ()),

@@ -180,7 +180,8 @@ async def _show(call: Invocation, store: Store, answers: Sequence[JobAnswer]) ->
         if each.problem:
             print_problem(each.name, each.problem)
         elif job is not None and not call.as_json:
-            typer.echo(one_line(f"{badge_of(job)}  {each.name} ({job.id})"))
+            rating = {STAR: "  ★", REJECT: "  rejected"}.get(job.rating or 0, "")
+            typer.echo(one_line(f"{badge_of(job)}  {each.name} ({job.id}){rating}"))
     return _code_of(answers)
 
 

@@ -47,6 +47,8 @@ def test_the_commands_are_those_of_the_contract() -> None:
             "e3 monitor",
             "e3 execute",
             "e3 show",
+            "e3 star",
+            "e3 export",
             "e3 add",
             "e3 retry",
             "e3 cancel",

@@ -87,7 +87,7 @@ async def spec_of(
         ]
     axes_chosen = GridAxes(**{key: options.pop(key) for key in ("x", "y", "pages") if key in options})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grids, "_compose", compose)
+        patch.setattr(grids, "compose", compose)
         patch.setattr(Path, "mkdir", lambda *_, **__: None)
         store = cast("Store", Members(jobs, frozenset(taken)))
         await make_grid(store, Workspace(root, Settings()), batch, GridOptions(axes_chosen, **options))

@@ -162,7 +162,7 @@ SELECT {json_list(job_id)} AS ids, {json_list(id)} AS places FROM (
         SELECT id, job_id FROM (
             SELECT id, job_id FROM prompts
             WHERE e3_trigrams(text) @> (
-                SELECT array_agg(lower(value COLLATE "C")) FROM json_array_elements_text(CAST(:letters AS json)))
+                SELECT array_agg(part) FROM json_array_elements_text(CAST(:letters AS json)), unnest(e3_trigrams(value)) AS part)
                 AND id < :id OFFSET 0) AS indexed
         ORDER BY id DESC LIMIT :most) AS sorted
     WHERE (SELECT count(*) FROM near) < :most) AS listed;
