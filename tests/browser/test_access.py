@@ -7,7 +7,7 @@ import re
 
 from playwright.sync_api import Page, expect
 
-from support.browser import Guarded, Visit, Visitor, e3, make_token
+from support.browser import Guarded, Visit, Visitor, e3, knows, make_token, until
 
 REFUSED = ("status of 401", "status of 403")
 
@@ -120,6 +120,7 @@ def test_a_token_that_was_taken_back_leads_to_the_login(guarded: Guarded, visit:
         page = visitor.go(f"/jobs/{job['id']}")
         newest = json.loads(e3(guarded.site, "token", "ls", "--json"))[-1]
         e3(guarded.site, "token", "revoke", str(newest["id"]))
+        until(lambda: not knows(guarded.asked_by(token)), "the page to know that the token was taken back")
         page.get_by_role("button", name="Cancel", exact=True).click()
         page.get_by_role("dialog").get_by_role("button", name="Cancel 1 job", exact=True).click()
         expect(page.get_by_label("Token")).to_be_focused()

@@ -72,8 +72,9 @@ def test_a_slideshow_goes_on_pauses_and_ends_where_it_is(site: Site, visit: Visi
     expect(picture).to_have_attribute("alt", "slide_2")
     page.keyboard.press("Escape")
     expect(shown).to_be_hidden()
+    expect(page.locator('[data-name="slide_2"] .frame-link')).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page).to_have_title("slide_2 · E3")
+    expect(page.get_by_role("dialog", name="A picture in large").get_by_role("img", name="slide_2")).to_be_visible()
 
 
 def test_one_scrolls_through_all_results_while_the_page_stays_small(site: Site, visit: Visit) -> None:

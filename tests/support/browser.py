@@ -247,11 +247,12 @@ def make_token(site: Site, role: str) -> str:
     with ThreadPoolExecutor(1) as beside:
         beside.submit(asyncio.run, create()).result()
     if site.process is not None:
-        until(lambda: _knows(replace(site, token=secret)), "the page to know the new token")
+        until(lambda: knows(replace(site, token=secret)), "the page to know the new token")
     return secret
 
 
-def _knows(site: Site) -> bool:
+def knows(site: Site) -> bool:
+    """Whether the page takes the token that this site is asked by."""
     try:
         return bool(site.ask("/api/v1/me"))
     except AssertionError:

@@ -161,7 +161,10 @@
     cell.scrollIntoView({ block: "center" });
     const small = cell.querySelector(".frame-picture");
     const large = small?.cloneNode() ?? document.createElement("p");
-    if (large instanceof HTMLImageElement) large.src = small.src.replace("width=640", "width=1280");
+    if (large instanceof HTMLImageElement) {
+      for (const name of ["srcset", "sizes"]) large.removeAttribute(name);
+      large.src = small.src.replace(/width=\d+/, "width=1280");
+    }
     else if (large instanceof HTMLVideoElement) Object.assign(large, { src: small.src.split("#")[0], loop: true, autoplay: true });
     else large.textContent = cell.dataset.name;
     large.className = "";

@@ -3,7 +3,7 @@
 
 (() => {
   const ADDRESS = /^#job-(\d+)$/;
-  const GROUPS = ".sheet, .pages, .matrix, .strip, .jobs";
+  const GROUPS = ".sheet, .pages, .matrix, .strip, .jobs, .gallery-part";
   const dialog = document.getElementById("large");
   if (!dialog) return;
   const content = document.getElementById("large-content");

@@ -5,7 +5,7 @@
   const ITEMS = "[data-row], .cell";
   const OPENS = "[data-open], .frame-link, a[href]";
 
-  const opener = (item) => item?.querySelector(item.matches("[data-row]") ? "[data-open]" : OPENS);
+  const opener = (item) => item?.querySelector("[data-open]") ?? item?.querySelector(OPENS);
   const items = () => [...document.querySelectorAll(`main :is(${ITEMS})`)].filter(opener);
   const current = () => document.activeElement?.closest(ITEMS) ?? null;
 
