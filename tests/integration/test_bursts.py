@@ -205,7 +205,7 @@ def _state_is_a_folder(folder: BurstFolder) -> None:
         pytest.param("1", None, ["1.text", "batch_size", "color"], id="no text there"),
         pytest.param("98:6.", None, ["98:6."], id="no name"),
         pytest.param(NODE, _no_workflow, ["book.json", "there is no file"], id="no workflow"),
-        pytest.param(NODE, _editor_workflow, ["Export (API)"], id="editor format"),
+        pytest.param(NODE, _editor_workflow, ["book.json", "is refused: no node"], id="editor format"),
         pytest.param(NODE, _no_prompts, ["there is no folder prompts"], id="no folder"),
         pytest.param(NODE, _prompts_are_a_file, ["there is no folder prompts"], id="prompts a file"),
         pytest.param(NODE, _output_is_a_file, ["output is a file"], id="output a file"),

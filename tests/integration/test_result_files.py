@@ -115,14 +115,15 @@ async def test_what_cannot_be_kept_is_reported_without_the_place_of_the_workspac
     assert str(house.root) not in (job.error_trace or "")
 
 
-async def test_a_result_is_replaced_by_its_own_job_and_kept_if_its_job_is_gone(house: House) -> None:
+async def test_a_result_is_kept_beside_the_next_one_of_its_job_and_also_if_its_job_is_gone(house: House) -> None:
     (first,) = await house.render(wanted("a", OPEN))
     before = (house.root / OPEN).read_bytes()
     await house.store.run(ops.resubmit_jobs, [(first.id, wanted("a", OPEN, color=7))], avoid_cache=True)
     await house.work()
     again = await house.job("a")
-    assert (again.status, again.run_count, again.outputs) == (JobStatus.DONE, 2, (OPEN,))
-    assert (house.root / OPEN).read_bytes() != before
+    newer = OPEN.replace("mine.png", "mine_2.png")
+    assert (again.status, again.run_count, again.outputs) == (JobStatus.DONE, 2, (newer,))
+    assert (house.root / OPEN).read_bytes() == before != (house.root / newer).read_bytes()
     in_the_shell(house.root / "database" / "comfyui_agent.db", "DELETE FROM jobs WHERE config_name = 'a'")
     (other,) = await house.render(wanted("b", OPEN, color=9))
     assert (other.status, other.outputs) == (JobStatus.DONE, (OPEN,))

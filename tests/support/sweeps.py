@@ -303,7 +303,7 @@ def _spec(workspace: AgentWorkspace, batch: Batch) -> Spec:
     place = load_workspace(workspace.root, {}, None)
     jobs = members(workspace, batch.id)
     picture = workspace.root / (batch.grid or "")
-    return grids._spec(place, batch, jobs, grids.GridOptions(), picture, {})
+    return grids._spec(place, batch, jobs, grids.GridOptions(), picture, {}, "")
 
 
 # Grids that are being made.

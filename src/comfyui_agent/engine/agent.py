@@ -154,6 +154,7 @@ class Agent:
         with contextlib.suppress(StoreError):
             await self.store.run(ops.release_jobs, self.worker)
             await self.store.run(ops.release_grids, self.worker)
+            await self.recovery.remove_files(())  # uploads that have just ended, and that nobody waits for
             await self.states.look_at_states()  # the last run at a server that is drained may have ended just now
             await self.tail.catch_up()
             await self.store.run(ops.remove_agent, self.worker)

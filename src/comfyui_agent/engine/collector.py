@@ -128,10 +128,14 @@ class Collector:
         try:
             while outputs is None:
                 outputs = await self._try_to_keep(leased, server, results, haul, check_server)
+            strays = await self.recorder.write(ops.complete_job, leased.lease, outputs, outcome.seconds)
+        except LeaseLost:
+            if haul.files.is_remote:  # they may have arrived after whoever took the job over had cleaned up
+                await self.remove(haul.published)
+            raise
         finally:
             haul.discard()
             self._no_room.get(stem.parent, set()).discard(leased.lease.job_id)
-        strays = await self.recorder.write(ops.complete_job, leased.lease, outputs, outcome.seconds)
         self.leases.drop(leased.lease)  # nobody takes away what is done
         if strays or leased.job_file is not None:
             await _finish(self._tidy(leased, strays))

@@ -252,13 +252,14 @@ def test_a_rejected_file_is_listed_with_its_reason(night: AgentWorkspace) -> Non
     call_e3("db", "migrate", cwd=night.root)
     done = "INSERT INTO jobs (config_name, job_type, workflow_id, status) VALUES ('knight.yaml', 'T2I', 'x', 'done')"
     in_the_shell(night.database, done)
-    drop(night, "knight.yaml")
+    drop(night, "knight.yaml", job_text(workflow_id="nowhere"))
     (night.root / "jobs/processing/image/old.yaml.rejected").touch()
     assert run_e3("monitor", "--until-idle", cwd=night.root).returncode == 0
-    assert troubles(night) == {
-        "rejected files": "jobs/processing/image/knight.yaml.rejected: a job of this name is done already: give the "
-        "file another name; jobs/processing/image/old.yaml.rejected: why is not known any more"
-    }
+    [(what, words)] = troubles(night).items()
+    assert what == "rejected files"
+    assert words.startswith("jobs/processing/image/knight.yaml.rejected: ")
+    assert "'nowhere' is not in workflows.yaml" in words
+    assert words.endswith("; jobs/processing/image/old.yaml.rejected: why is not known any more")
 
 
 def test_of_many_rejected_files_some_are_listed_and_all_are_counted(night: AgentWorkspace) -> None:

@@ -164,13 +164,13 @@ def test_results_on_a_share_and_a_regenerated_page(sim: ServerProcess, tmp_path:
         work(workspace, "run", "--until-idle")
         say(workspace, "book", "regenerate", "tale", "--page", "1", "--set", "1.color=255")
         work(workspace, "execute", "--until-idle")
-        name = "jobs/finished/image/tale/page_001.png"
+        name = "jobs/finished/image/tale/page_001_2.png"
         data = (share / name).read_bytes() if number == 0 else moto.objects()[name]
         with Image.open(io.BytesIO(data)) as picture:
             assert picture.convert("RGB").getpixel((0, 0)) == (0, 0, 255)
         assert no_results_in(workspace)
         assert (workspace.root / "jobs" / "finished" / "image" / "fox.yaml").is_file()
-    assert sorted(path.name for path in share.rglob("*.png")) == ["fox.png", "page_001.png"]
+    assert sorted(path.name for path in share.rglob("*.png")) == ["fox.png", "page_001.png", "page_001_2.png"]
 
 
 def test_an_object_of_somebody_is_not_replaced_by_a_result(sim: ServerProcess, tmp_path: Path, moto: Bucket) -> None:

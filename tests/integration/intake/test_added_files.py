@@ -211,10 +211,10 @@ async def test_a_workflow_that_was_put_right_is_used_with_the_same_bytes(room: I
 async def test_a_template_that_was_put_right_is_used_with_the_same_bytes(room: Intake) -> None:
     template = room.root / "workflows" / "wf_realistic_portrait.json"
     right = template.read_text()
-    template.write_text('{"nodes": [], "links": []}')
+    template.write_text('{"nodes"')
     room.drop()
     await room.look_once()
-    assert "Export (API)" in ((await room.job()).error_trace or "")
+    assert "cannot be read" in ((await room.job()).error_trace or "")
     template.write_text(right)
     (answer,) = await again(room, KNIGHT)
     assert (answer.problem, (await room.job()).status) == ("", "pending")

@@ -108,9 +108,7 @@ def test_every_result_that_is_asked_for_is_shown_once_in_its_order_and_no_other(
             (minute, at)
             for at, (minute, rating, text, status) in enumerate(rows)
             if status is JobStatus.DONE
-            and (
-                rated is None or rated is (Rated.STARRED if rating == STAR else Rated.KEPT if rating is None else rated)
-            )
+            and (rated is not Rated.STARRED or rating == STAR)
             and (rated is not Rated.KEPT or rating != REJECT)
             and (rated is not Rated.REJECTED or rating == REJECT)
             and (since is None or minute >= since)
