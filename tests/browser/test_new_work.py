@@ -42,6 +42,8 @@ def test_a_job_made_in_the_page_becomes_a_picture_without_a_reload(site: Site, v
     visitor = visit(site, "/")
     page = visitor.page
     page.get_by_role("link", name="New", exact=True).click()
+    page.wait_for_url("**/new")
+    visitor.wait_live()
     page.get_by_label("Workflow", exact=True).select_option(PORTRAIT)
     expect(page).to_have_url(re.compile("workflow="))  # its fields are there
     page.get_by_label("prompt", exact=True).fill("a fox in the first snow")

@@ -27,12 +27,15 @@ def done(site: Site, name: str, **inputs: Any) -> dict[str, Any]:
 
 def test_again_is_a_click_and_a_changed_form_sends_only_what_differs(site: Site, visit: Visit) -> None:
     job = done(site, "onward")
-    page = visit(site, f"/jobs/{job['id']}").page
+    visitor = visit(site, f"/jobs/{job['id']}")
+    page = visitor.page
     page.get_by_role("button", name="Again with a new seed").click()
     expect(page.get_by_text("It is queued again with a new seed.")).to_be_visible()
     again = until(lambda: list(site.jobs(q="onward_")), "the new job")[0]
     assert again["inputs"]["5.seed"] != 7
     page.get_by_role("link", name="Change and run").click()
+    page.wait_for_url("**/new?from=*")
+    visitor.wait_live()
     page.get_by_role("button", name="Queue it").click()
     expect(page.get_by_text("Nothing is different yet")).to_be_visible()
     page.get_by_label("prompt", exact=True).fill("an owl")
@@ -89,7 +92,7 @@ def test_what_is_dropped_anywhere_becomes_an_input_or_a_workflow(site: Site, vis
     page.wait_for_url(re.compile("/new.*picture=input"))
     expect(page.get_by_label("image", exact=True)).to_have_value(re.compile(r"input:[0-9a-f]{64}\.webp"))
     expect(page.locator(".picked-picture")).to_have_js_property("complete", value=True)
-    page.goto(f"{site.url}/queue")
+    visitor.go("/queue")
     page.evaluate(DROP, ["dropped.png", "image/png", f"/api/v1/jobs/{job['id']}/results/1"])
     page.get_by_role("button", name="Import the workflow").click()
     page.wait_for_url(re.compile("/new.*workflow=dropped"))

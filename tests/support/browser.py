@@ -302,8 +302,12 @@ class Visitor:
     def go(self, path: str) -> Page:
         """Open an address of the page, and wait until it lives."""
         self.page.goto(f"{self.url}{path}")
-        expect(self.page.locator("#live")).to_have_attribute("data-state", "live")
+        self.wait_live()
         return self.page
+
+    def wait_live(self) -> None:
+        """Wait until the scripts of the page listen: what is done before is lost. Wait for its address first."""
+        expect(self.page.locator("#live")).to_have_attribute("data-state", "live")
 
     def log_in(self, token: str) -> None:
         """As the form of the page does it."""
