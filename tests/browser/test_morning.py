@@ -72,7 +72,7 @@ def test_the_last_work_leads_when_nothing_is_left_to_do(night: Site, visit: Visi
     page.set_viewport_size({"width": size["width"], "height": size["height"]})
     page.goto(night.url)
     expect(page.locator("#sentence")).to_have_text(
-        re.compile(rf"^(The last work|Last night): {PICTURES} pictures in \d+ s, 2 need attention\.$")
+        re.compile(rf"^(The last work|Last night): {PICTURES} pictures in [\d.]+ (s|min), 2 need attention\.$")
     )
     results = page.get_by_role("region", name="What came of it")
     expect(results.get_by_role("link", name="2 Model or node missing")).to_have_attribute(
