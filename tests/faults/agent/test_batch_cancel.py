@@ -173,7 +173,7 @@ def test_what_was_cancelled_is_rendered_again_only_when_that_is_said(
     server = with_sleep_node(start_server(), server_kind)
     workspace = prepared(make_workspace(server.url))
     axes = {"1.color": (1, 2, 3), "1.width": (64, 65)}
-    batch_id = queue(workspace, axes, *slowly(0.2), workflow="sleepy")
+    batch_id = queue(workspace, axes, *slowly(0.8), workflow="sleepy")
     agent = workspace.start()
     wait_landed(workspace, batch_id, 2)
     steer(workspace, "batch", "cancel", batch_id)

@@ -44,5 +44,6 @@ def test_a_result_that_was_moved_away_behind_a_link_is_left_alone(start_server: 
     in_the_shell(workspace.database, "UPDATE jobs SET status = 'pending'")
     assert workspace.finish() == 0
     assert archived.read_bytes() == before
-    assert result.is_file()
-    assert not result.is_symlink()
+    assert result.is_symlink()
+    assert workspace.jobs()[0].outputs == ("jobs/finished/image/job_00000_2.png",)
+    assert (workspace.root / "jobs/finished/image/job_00000_2.png").is_file()
