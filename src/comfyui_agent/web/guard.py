@@ -125,8 +125,8 @@ class Guard:
 
     async def _take_upload(self, scope: Scope, body: RequestBody, send: _Sender, role: Role) -> None:
         """Answer a request whose body is a file. Its turn lasts until it is answered: the file is in memory so long."""
-        await self._admit(scope, role)
-        async with self._large_turn("uploads"):
+        caller = await self._admit(scope, role)
+        async with self._large_turn(caller.address if caller.token is None else caller.scope):
             body.replay(await body.read(LARGEST_UPLOAD, keeps_coming=True))
             await self._app(scope, body, send)
 

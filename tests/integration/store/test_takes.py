@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job, JobId, Template
 from comfyui_agent.domain.retry_policy import GiveUp
+from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from support.stores import LEASE_SECONDS, Database, broken, lease_one, wish
@@ -121,3 +123,47 @@ async def test_what_takes_use_is_kept_as_long_as_they_are(store: Store, database
     strays = await store.run(ops.list_strays)
     assert strays == (["fox_1.png"] if how == "pruned" else strays)
     assert await store.run(ops.bytes_of_unused_templates) > 0
+
+
+async def test_a_job_is_as_young_as_its_newest_take_whichever_counts(store: Store, database: Database) -> None:
+    job_id = await make_takes(store, 1)
+    database.clock.advance(1_000)
+    await store.run(ops.resubmit_jobs, [(job_id, None)])
+    await render(store, "fox_2.png")
+    assert await store.run(ops.choose_take, job_id, 1)
+    before = await store.run(ops.moment_before, 500)
+    assert await store.run(ops.prunable_jobs, before) == []
+    part = await store.run(ops.remove_old_jobs, JobStatus.DONE, before, ops.EARLIEST, lambda *_: None)
+    assert part.rows == 0
+    database.clock.advance(1_000)
+    assert await store.run(ops.prunable_jobs, await store.run(ops.moment_before, 500)) == [job_id]
+
+
+async def test_a_chosen_take_has_no_star_of_another_and_its_grid_is_due_again_while_it_is_drawn(
+    store: Store, database: Database
+) -> None:
+    job_id = await make_takes(store, 2)
+    database.by_hand(f"UPDATE jobs SET rating = 1, batch_id = 'b' WHERE id = {job_id}")
+    database.by_hand(
+        "INSERT INTO batches (id, name, kind, status, generation, wants_grid, grid_generation, grid_worker) "
+        "VALUES ('b', 'b', 'sweep', 'complete', 3, 1, 2, 'somebody')"
+    )
+    assert await store.run(ops.choose_take, job_id, 1)
+    assert (await job_of(store)).rating is None
+    [batch] = database.by_hand("SELECT grid_generation, grid_worker FROM batches WHERE id = 'b'")
+    assert batch == {"grid_generation": 2, "grid_worker": None}
+
+
+async def test_two_choices_at_once_lose_no_take(store: Store, database: Database) -> None:
+    job_id = await make_takes(store, 3)
+    other = database.open()
+    try:
+        for _ in range(10):
+            await asyncio.gather(store.run(ops.choose_take, job_id, 1), other.run(ops.choose_take, job_id, 2))
+            kept = await taken(store, job_id)
+            counts = (await job_of(store)).take
+            assert counts is not None
+            assert sorted([*kept, counts]) == [1, 2, 3]
+            await store.run(ops.choose_take, job_id, 3)
+    finally:
+        await other.close()

@@ -57,6 +57,21 @@ async def test_a_job_that_is_rendered_again_names_each_result_apart_also_after_a
     )
 
 
+async def test_another_take_leaves_out_the_name_of_another_job(room: Room) -> None:
+    await room.submit("a", "a_2")
+    await room.start()
+    for _ in range(2):
+        room.comfy.render()
+        await room.clock.advance(1)
+    job = await room.job("a")
+    await room.store.run(ops.resubmit_jobs, [(job.id, None)])
+    await room.clock.advance(1)
+    room.comfy.render()
+    await room.clock.advance(1)
+    assert (await room.job("a")).outputs == ("jobs/finished/image/a_3.png",)
+    assert (await room.job("a_2")).outputs == ("jobs/finished/image/a_2.png",)
+
+
 async def test_a_working_agent_keeps_the_time_of_its_lock_file_fresh_also_while_the_database_hangs(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:

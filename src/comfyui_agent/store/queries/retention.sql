@@ -1,5 +1,9 @@
 -- Times to compare with are given: `:before` is the same for all parts of one run.
 
+-- part: has_new_take
+-- A result that was made later, and does not count.
+EXISTS (SELECT 1 FROM takes WHERE takes.job_id = jobs.id AND takes.end_time >= :before)
+
 -- part: old_batch
 -- It ended before, and so did all its members. None is at a server, nobody makes its grid or ends its members.
 batches.status IN ('complete', 'cancelled', 'expired')
@@ -10,7 +14,7 @@ batches.status IN ('complete', 'cancelled', 'expired')
     AND NOT EXISTS (
         SELECT 1 FROM jobs
         WHERE jobs.batch_id = batches.id AND (
-            jobs.status IN ('pending', 'processing') OR jobs.end_time IS NULL OR jobs.end_time >= :before OR EXISTS (
+            jobs.status IN ('pending', 'processing') OR jobs.end_time IS NULL OR jobs.end_time >= :before OR {has_new_take} OR EXISTS (
                 SELECT 1 FROM attempts WHERE attempts.job_id = jobs.id AND attempts.outcome IS NULL)))
 
 -- part: open_job
@@ -32,7 +36,7 @@ DELETE FROM grid_files WHERE batch_id = :id RETURNING path, output;
 -- Jobs of no batch, or of one that is gone, in the order in which they ended. None may still be at a server.
 SELECT id, nullif(source, 'gateway') AS source, end_time FROM jobs
 WHERE status = :status AND end_time >= :since AND end_time < :before
-    AND NOT EXISTS (SELECT 1 FROM batches WHERE batches.id = jobs.batch_id)
+    AND NOT EXISTS (SELECT 1 FROM batches WHERE batches.id = jobs.batch_id) AND NOT {has_new_take}
     AND NOT EXISTS (SELECT 1 FROM attempts WHERE attempts.job_id = jobs.id AND attempts.outcome IS NULL)
 ORDER BY end_time LIMIT :most {lock(jobs)};
 
@@ -41,7 +45,7 @@ ORDER BY end_time LIMIT :most {lock(jobs)};
 WITH old AS MATERIALIZED (SELECT batches.id FROM batches WHERE {old_batch})
 SELECT jobs.id FROM jobs LEFT JOIN batches ON batches.id = jobs.batch_id
 WHERE jobs.status IN ('done', 'failed') AND jobs.end_time < :before
-    AND (batches.id IS NULL OR batches.id IN (SELECT old.id FROM old))
+    AND (batches.id IS NULL OR batches.id IN (SELECT old.id FROM old)) AND NOT {has_new_take}
     AND NOT EXISTS (SELECT 1 FROM attempts WHERE attempts.job_id = jobs.id AND attempts.outcome IS NULL);
 
 -- name: files_of_jobs

@@ -2,6 +2,15 @@
 -- The results of a job that do not count, oldest first.
 SELECT number, outputs, start_time, end_time, duration, server, inputs FROM takes WHERE job_id = :job_id ORDER BY number;
 
+-- name: names_of_others
+-- Paths that another job or a grid has.
+SELECT files.path FROM files JOIN jobs ON jobs.id = files.job_id
+WHERE files.path IN ({texts(:paths)}) AND files.job_id <> :job_id
+UNION SELECT path FROM grid_files WHERE path IN ({texts(:paths)});
+
+-- name: hold_job
+SELECT id FROM jobs WHERE id = :job_id {hold(jobs)};
+
 -- name: keep_take
 -- The result that counts is about to be replaced by another one.
 INSERT INTO takes (job_id, number, outputs, start_time, end_time, duration, server, prompt_id, workflow_id, template_hash,
@@ -19,7 +28,7 @@ UPDATE jobs SET
         needs) = (
         SELECT outputs, start_time, end_time, duration, server, prompt_id, workflow_id, template_hash, inputs, pictures,
             metadata, needs FROM takes WHERE takes.job_id = jobs.id AND takes.number = :number),
-    take = :number, status = 'done', error_trace = NULL, failure_class = NULL, needs_regeneration = 0,
+    take = :number, rating = NULL, status = 'done', error_trace = NULL, failure_class = NULL, needs_regeneration = 0,
     fence = coalesce(fence, 0) + 1
 WHERE id = :job_id AND status IN ('done', 'failed')
     AND EXISTS (SELECT 1 FROM takes WHERE takes.job_id = jobs.id AND takes.number = :number);
@@ -28,12 +37,11 @@ WHERE id = :job_id AND status IN ('done', 'failed')
 DELETE FROM takes WHERE job_id = :job_id AND number = :number;
 
 -- name: grid_is_stale
--- A member has another result now: the grid of its batch is due again.
-UPDATE batches SET grid_generation = generation - 1
-WHERE id = (SELECT batch_id FROM jobs WHERE jobs.id = :job_id) AND status = 'complete' AND wants_grid = 1
-    AND grid_generation = generation;
+-- A member has another result now: the grid of its batch is due again, also if it is being drawn at this moment.
+UPDATE batches SET grid_generation = generation - 1, grid_worker = NULL
+WHERE id = (SELECT batch_id FROM jobs WHERE jobs.id = :job_id) AND status = 'complete' AND wants_grid = 1;
 
 -- name: old_takes
 -- Of jobs that have not ended, all stay: one of them may be what a page shows meanwhile.
 SELECT takes.job_id, takes.number, takes.outputs FROM takes JOIN jobs ON jobs.id = takes.job_id
-WHERE takes.end_time < :before AND jobs.status = 'done' ORDER BY takes.end_time LIMIT :most;
+WHERE takes.end_time < :before AND jobs.status = 'done' ORDER BY takes.end_time LIMIT :most {lock(jobs)};

@@ -62,7 +62,10 @@ async def list_inputs(context: Here, _: User, limit: Annotated[int, Query(ge=1, 
 async def content(context: Here, _: User, kept: Kept) -> Response:
     """A kept file."""
     path = await _local(context, kept)
-    kind = media_type_of(await FILES.run(_head, path))
+    try:
+        kind = media_type_of(await FILES.run(_head, path))
+    except OSError:  # removed at this moment
+        raise Problem(404, f"there is no input {kept}", f"See {PREFIX}/inputs.") from None
     headers = {"Cache-Control": FOR_EVER, "Content-Security-Policy": "sandbox; default-src 'none'"}
     how = "attachment" if kind == ATTACHMENT else "inline"
     return FileAnswer(path, media_type=kind, filename=kept, content_disposition_type=how, headers=headers)
