@@ -105,6 +105,8 @@ class Guard:
         if scope["path"] in FORMS:
             return await body.read(LARGEST_FORM)
         caller = await self._admit(scope, Role.USER)
+        if any(scope["path"] == path for _, path in UPLOADS):  # no such method: a file is no reason to complain of it
+            return b""
         if await body.fits(SMALL_BODY):
             content = await body.read(SMALL_BODY)
             check_json(headers, content)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, BinaryIO, Literal
 
 from fastapi import APIRouter
 from fastapi.responses import Response, StreamingResponse
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.pools import FILES
@@ -25,6 +25,24 @@ router = APIRouter(prefix=f"{PREFIX}/results", tags=["jobs"])
 
 class ExportSaid(Said):
     """Which results: by the names of their jobs, or those that are starred, of a batch, or both."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {
+                    "required": ["names"],
+                    "properties": {"names": {"minItems": 1}, "starred": {"const": False}, "batch": {"type": "null"}},
+                },
+                {
+                    "properties": {"names": {"maxItems": 0}},
+                    "anyOf": [
+                        {"required": ["starred"], "properties": {"starred": {"const": True}}},
+                        {"required": ["batch"], "properties": {"batch": {"type": "string"}}},
+                    ],
+                },
+            ]
+        }
+    )
 
     names: list[Annotated[str, Field(min_length=1, max_length=300)]] = Field(default=[], max_length=MOST_RESULTS)
     starred: bool = False

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timezone
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from comfyui_agent.access.gate import Caller
 from comfyui_agent.access.problem import Problem
@@ -95,7 +96,14 @@ def _in_utc(moment: datetime) -> datetime:
         raise ValueError("write a time between the years 2 and 9998") from None
 
 
-Moment = Annotated[datetime, AfterValidator(_in_utc)]
+def _written(value: Any) -> Any:
+    """A number is no time here, though pydantic would read it as seconds since 1970."""
+    if isinstance(value, str) and not re.match(r"[0-9]{4}-[0-9]{2}", value):
+        raise ValueError("write a day or a time, such as 2025-08-09")
+    return value
+
+
+Moment = Annotated[datetime, AfterValidator(_in_utc), BeforeValidator(_written)]
 """A day or a time; UTC, unless it says another zone."""
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]
 Cursor = Annotated[str | None, Query(max_length=1000, description="Where to go on: `next` of the answer before.")]
