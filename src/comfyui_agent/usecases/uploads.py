@@ -88,8 +88,10 @@ class Uploads:
     async def read(self, path: str) -> Path | None:
         """Where an upload lies on this machine. None if there is none."""
         kept = (await self.find([path])).get(path)
-        if kept is None:
-            return None
+        return None if kept is None else await self.local(kept)
+
+    async def local(self, kept: str) -> Path | None:
+        """Where a kept file lies on this machine. None if there is none; OSError if it cannot be fetched."""
         file = self._workspace.kept_inputs / kept
         if not file.is_file() and self._files.is_remote:
             return await OBJECTS.run(self._files.local, kept)

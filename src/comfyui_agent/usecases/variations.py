@@ -18,9 +18,9 @@ from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.jobs import Job, NewJob, Template, too_large
 from comfyui_agent.domain.kinds import job_type_of
 from comfyui_agent.domain.prompts import SEED_INPUTS, NoSuchPlace, place
-from comfyui_agent.domain.texts import parsed
 from comfyui_agent.domain.values import draw_seeds
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.rows import parsed_object
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.usecases.errors import Invalid, NotPossible
@@ -60,8 +60,8 @@ class Original:
 
     def metadata(self) -> dict[str, Any]:
         """What its descendants keep of its metadata, and their origin."""
-        kept = parsed(self.job.metadata)
-        own = {key: value for key, value in kept.items() if key not in OF_ONE} if isinstance(kept, dict) else {}
+        kept = parsed_object(self.job.metadata)
+        own = {key: value for key, value in kept.items() if key not in OF_ONE}
         return {**own, "from": self.job.config_name}
 
     def name(self) -> str:
@@ -79,7 +79,6 @@ async def original_of(store: Store, intake: Intake, job: Job) -> Original:
     if template is None:
         raise NotPossible(f"{job.config_name} has no workflow of its own on record", "Submit it anew.")
     values = effective_inputs(job, batch)
-    pictures = parsed(job.pictures)
 
     def read() -> Workflow:
         graph = place(literal(template.graph()), literal(values))
@@ -93,7 +92,7 @@ async def original_of(store: Store, intake: Intake, job: Job) -> Original:
         workflow = await intake.threads.run(read)
     except NoSuchPlace as error:
         raise NotPossible(f"{job.config_name} does not fit its workflow: {error}", "Submit it anew.") from None
-    return Original(job, template, values, pictures if isinstance(pictures, dict) else {}, workflow)
+    return Original(job, template, values, parsed_object(job.pictures), workflow)
 
 
 async def run_again(

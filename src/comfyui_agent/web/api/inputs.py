@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
@@ -10,9 +11,8 @@ from fastapi.responses import FileResponse, Response
 
 from comfyui_agent.access.problem import Problem
 from comfyui_agent.engine.intake.input_files import KEPT_INPUT
-from comfyui_agent.files.connect import open_files
 from comfyui_agent.pictures.thumbnails import NoThumbnail
-from comfyui_agent.pools import FILES, OBJECTS
+from comfyui_agent.pools import FILES
 from comfyui_agent.usecases.uploads import Uploads, keep_input
 from comfyui_agent.web.api.models import InputList, InputUploaded
 from comfyui_agent.web.api.parameters import PREFIX, By, Here, User
@@ -87,15 +87,9 @@ async def thumbnail(
 
 async def _local(context: Context, kept: str) -> FilePath:
     """Where a kept file lies on this machine; 404 if there is none."""
-    path = context.workspace.kept_inputs / kept
-    if await FILES.run(path.is_file):
-        return path
-    files = open_files(context.workspace.inputs)
-    if files.is_remote:
-        try:
-            return await OBJECTS.run(files.local, kept)
-        except OSError:
-            pass
+    with suppress(OSError):
+        if (path := await Uploads(context.store, context.workspace).local(kept)) is not None:
+            return path
     raise Problem(404, f"there is no input {kept}", f"See {PREFIX}/inputs.")
 
 

@@ -27,6 +27,7 @@ from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.pools import FILES, REQUESTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
+from comfyui_agent.store.rows import parsed_object
 from comfyui_agent.usecases.errors import UseCaseError
 from comfyui_agent.usecases.variations import original_of, picture_input
 from comfyui_agent.web.screens import NoScreen, Screen, View
@@ -227,21 +228,12 @@ def _field(workflow: Workflow, name: str, begun: Begun, offers: Sequence[Offered
     is_empty = is_required and kind not in ("whole", "number", "yes") and name not in recipe.defaults
     is_seed = kind == "whole" and "seed" in name.lower()
     value = str(draw_seeds(1)[0]) if is_seed and not begun.is_again else "" if is_empty else text
-    kept = parsed_pictures(begun.job) if begun.is_again else {}
+    kept = parsed_object(begun.job.pictures) if begun.job is not None and begun.is_again else {}
     if place is not None and place.place in kept:
         value = text = f"{KEPT_INPUT}{kept[place.place]}"
     value = (begun.filled or {}).get(name, value)
     node = "" if place is None else f"{place.name} of node {place.node_id}, {place.title or place.class_type}"
     return Field(name, kind, value, text, is_required, node, is_seed, _choices(place, kind, offers))
-
-
-def parsed_pictures(job: Job | None) -> dict[str, str]:
-    """The kept input pictures of a job, by place."""
-    try:
-        found = json.loads(job.pictures) if job is not None and job.pictures else {}
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _choices(place: Place | None, kind: str, offers: Sequence[Offered]) -> list[str]:
