@@ -55,19 +55,3 @@ BEGIN
 END $$;
 CREATE TRIGGER e3_takes_removed AFTER DELETE ON jobs FOR EACH ROW WHEN (OLD.take IS NOT NULL)
 EXECUTE FUNCTION e3_takes_removed();
-
-CREATE OR REPLACE VIEW brief_jobs AS
-SELECT id, config_name, job_type, workflow_id, priority, status, retries_attempted, run_count, retry_limit, start_time,
-    end_time, duration, left(error_trace, 2048) AS error_trace,
-    CASE WHEN octet_length(metadata) <= 4096 THEN metadata END AS metadata,
-    worker_id, lease_expires_at, failure_class, next_attempt_at, server, prompt_id, batch_id, batch_index,
-    CASE WHEN octet_length(outputs) <= 65536 THEN outputs END AS outputs,
-    needs_regeneration, created_at, template_hash, CASE WHEN octet_length(inputs) <= 4096 THEN inputs END AS inputs,
-    file_path, output_node, timeout_seconds, hold, fence, strikes, left(avoids, 2048) AS avoids, source, digest, resubmit,
-    CASE WHEN octet_length(pictures) <= 4096 THEN pictures END AS pictures,
-    reserved, written, created_by, dismissed_at, lost_at, needs,
-    (coalesce(octet_length(inputs), 0) > 4096 OR coalesce(octet_length(metadata), 0) > 4096
-        OR coalesce(octet_length(pictures), 0) > 4096 OR coalesce(octet_length(outputs), 0) > 65536
-        OR coalesce(octet_length(error_trace), 0) > 2048 OR coalesce(octet_length(avoids), 0) > 2048) AS is_shortened,
-    take
-FROM jobs;
