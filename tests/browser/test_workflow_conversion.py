@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from comfyui_agent.workflows.conversion import Dialect, convert
+from comfyui_agent.workflows.conversion import convert
 from comfyui_agent.workflows.errors import NotConvertible, WorkflowError
 from support.browser import new_context, until
 from support.comfyui_page import ELSEWHERE, ask
@@ -116,7 +116,7 @@ def test_no_template_differs_from_the_page(browser: Browser, server: str, capsys
     refused, different, equal = Counter[str](), dict[str, list[str]](), 0
     for name, document, output in pages_outputs(browser, server, templates()):
         try:
-            ours = convert(document, definitions, Dialect.of_version(version), choose=lambda options: options[0])
+            ours = convert(document, definitions, version, choose=lambda options: options[0])
         except WorkflowError as error:
             refused[error.reason if isinstance(error, NotConvertible) else str(error)] += 1
             continue

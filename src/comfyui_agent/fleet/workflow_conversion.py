@@ -16,7 +16,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.texts import listed
 from comfyui_agent.fleet.launch.state import server_urls
-from comfyui_agent.workflows.conversion import Dialect, convert
+from comfyui_agent.workflows.conversion import convert
 from comfyui_agent.workflows.errors import BadWorkflow, NoDefinitions, WorkflowError
 from comfyui_agent.workflows.prompt_texts import Choose
 from comfyui_agent.workflows.workflow_file import EXPORT
@@ -67,7 +67,7 @@ async def _convert(document: Mapping[str, Any], choose: Choose, urls: Sequence[s
         try:
             async with ComfyClient(url, limits=PATIENT, listen=False) as client:
                 definitions = await client.definitions.all()
-            if graph := convert(document, definitions, Dialect.of_version(version), choose):
+            if graph := convert(document, definitions, version, choose):
                 return graph
             raise BadWorkflow("no node of it is to be run")
         except ComfyError:

@@ -121,6 +121,12 @@ class EditorGraph:
     inputs: Annotated[list[Boundary], Nothing] = field(default_factory=list)
     outputs: Annotated[list[Boundary], Nothing] = field(default_factory=list)
 
+    def connect(self, origin_id: str, origin_slot: int, target_id: str) -> int:
+        """Add a link. Its id is smaller than any of a file."""
+        number = -(10**9) - len(self.links)
+        self.links[number] = Link(number, origin_id, origin_slot, target_id)
+        return number
+
 
 @dataclass
 class EditorDocument:

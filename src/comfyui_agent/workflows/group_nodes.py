@@ -13,7 +13,6 @@ from comfyui_agent.workflows.editor_graph import (
     EditorDocument,
     EditorGraph,
     EditorNode,
-    Link,
     read_node,
 )
 from comfyui_agent.workflows.effort import Effort
@@ -63,9 +62,7 @@ class _Group:
             for slot in node.inputs:
                 slot.link = None
         for origin, origin_slot, target, target_slot, *_ in (each for each in links if None not in each[:4]):
-            number = len(self.graph.links) + 1
-            self._nodes[target].inputs[target_slot].link = number
-            self.graph.links[number] = Link(number, str(origin), origin_slot, str(target))
+            self._nodes[target].inputs[target_slot].link = self.graph.connect(str(origin), origin_slot, str(target))
 
     def _add_fields(self, node: EditorNode, kind: NodeClass) -> list[InputSpec]:
         """Take the values of a node from its group node, and connect its inputs. The converted fields come later."""
@@ -91,10 +88,8 @@ class _Group:
     def _add_input(self, node: EditorNode, name: str) -> None:
         slot = next((each for each in node.inputs if each.name == name), None)
         if slot is not None and slot.link is None:
-            number = len(self.graph.links) + 1
-            slot.link = number
-            self.graph.links[number] = Link(number, INPUT_BOUNDARY, len(self.graph.inputs), node.id)
-            self.graph.inputs.append(Boundary(self._new_name(node, name), slot.type, [number]))
+            slot.link = self.graph.connect(INPUT_BOUNDARY, len(self.graph.inputs), node.id)
+            self.graph.inputs.append(Boundary(self._new_name(node, name), slot.type, [slot.link]))
 
     def _new_name(self, node: EditorNode, name: str) -> str:
         """The name on the group node: with the inner node's title if another one has it already."""
@@ -112,6 +107,5 @@ class _Group:
         for at, kind in enumerate(self._classes):
             for slot, made in enumerate(kind.outputs):
                 if (at, slot) not in used or (at, slot) in shown:
-                    number = len(self.graph.links) + 1
-                    self.graph.links[number] = Link(number, str(at), slot, OUTPUT_BOUNDARY)
-                    self.graph.outputs.append(Boundary(made, made, [number]))
+                    link = self.graph.connect(str(at), slot, OUTPUT_BOUNDARY)
+                    self.graph.outputs.append(Boundary(made, made, [link]))

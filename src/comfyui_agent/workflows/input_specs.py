@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from comfyui_agent.workflows.editor_graph import slot_type
@@ -38,8 +38,8 @@ BOX_PARTS = ("x", "y", "width", "height")
 @dataclass(frozen=True)
 class InputSpec:
     name: str
-    type: str
-    options: Mapping[str, Any]
+    type: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
     choices: list[Any] | None = None
 
     @property
@@ -81,25 +81,29 @@ class InputSpec:
 
     def grown(self, ordinal: int) -> list[InputSpec]:
         """The inputs that an autogrow input has at one place, none past its end."""
-        template = self.options.get("template")
-        template = template if isinstance(template, dict) else {}
-        names, most, inside = template.get("names"), template.get("max", 100), list(_specs(template.get("input")))
-        names = names if isinstance(names, list) else None
-        most = len(names) if names is not None else most if type(most) is int else 100
+        template = self._template
+        names, prefix, inside = template.get("names"), template.get("prefix"), list(_specs(template.get("input")))
+        most = len(names) if isinstance(names, list) else _number(template.get("max"), 100)
         if ordinal >= min(most, MOST_GROWN):
             return []
-        prefix = template.get("prefix") if isinstance(template.get("prefix"), str) else ""
-        found = []
-        for each in inside:
-            end = names[ordinal] if names is not None else f"{prefix if len(inside) == 1 else each.name}{ordinal}"
-            found.append(replace(each, name=f"{self.name}.{end}"))
-        return found
+        if isinstance(names, list):
+            return [replace(each, name=f"{self.name}.{names[ordinal]}") for each in inside]
+        stem = prefix if isinstance(prefix, str) else ""
+        stems = [stem] if len(inside) == 1 else [each.name for each in inside]
+        return [replace(each, name=f"{self.name}.{stem}{ordinal}") for each, stem in zip(inside, stems, strict=True)]
 
     @property
     def least(self) -> int:
-        template = self.options.get("template")
-        least = template.get("min", 1) if isinstance(template, dict) else 1
-        return min(least, MOST_GROWN) if type(least) is int else 1
+        return min(_number(self._template.get("min"), 1), MOST_GROWN)
+
+    @property
+    def _template(self) -> Mapping[str, Any]:
+        given = self.options.get("template")
+        return given if isinstance(given, dict) else {}
+
+
+def _number(value: Any, otherwise: int) -> int:
+    return value if type(value) is int else otherwise
 
 
 def _specs(section: Any) -> Iterator[InputSpec]:
@@ -119,21 +123,18 @@ def read_spec(name: str, given: Any) -> InputSpec:
 
 
 class NodeClass:
-    """A class of nodes as a server defines it."""
+    """A class of nodes as a server defines it. The page shows its connections before its fields."""
 
     def __init__(self, name: str, definition: Mapping[str, Any]) -> None:
         shown = definition.get("display_name")
         self.name = name
         self.title = shown if isinstance(shown, str) and shown else name
         self.declared = list(_specs(definition.get("input")))
-        self.inputs = _ordered(self.declared, definition.get("input_order"))
+        self.inputs = sorted(_ordered(self.declared, definition.get("input_order")), key=lambda spec: spec.has_field)
         outputs = definition.get("output")
         self.outputs = [slot_type(each) for each in outputs] if isinstance(outputs, list) else []
-        self.takes_upload = any(each.choices is not None and _uploads(each) for each in self.declared)
-
-
-def _uploads(spec: InputSpec) -> bool:
-    return any(spec.options.get(name) is True for name in UPLOADS)
+        with_choices = [spec for spec in self.declared if spec.choices is not None]
+        self.takes_upload = any(spec.options.get(name) is True for spec in with_choices for name in UPLOADS)
 
 
 def _ordered(declared: list[InputSpec], order: Any) -> list[InputSpec]:

@@ -7,15 +7,16 @@ to ComfyUI 0.7 keep the value of a field that is not connected to an end of the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Any
 
-from comfyui_agent.workflows.editor_graph import Boundary, EditorDocument, EditorGraph, EditorNode, Link, Slot
+from comfyui_agent.workflows.editor_graph import INPUT_BOUNDARY, Boundary, EditorDocument, EditorGraph, EditorNode, Slot
 from comfyui_agent.workflows.effort import Effort
 from comfyui_agent.workflows.errors import BadWorkflow, NotConvertible, shown
 from comfyui_agent.workflows.input_specs import NodeClass
-from comfyui_agent.workflows.node_fields import ABSENT, NodeFields
+from comfyui_agent.workflows.node_fields import ABSENT, Field, NodeFields, added_field
 
 PRIMITIVE, REROUTE = "PrimitiveNode", "Reroute"
 MOST_PROMOTED = 1_000
@@ -34,8 +35,18 @@ class LoadedNode:
     fields: NodeFields | None = None
     """None for virtual nodes, subgraph nodes, and classes that the server lacks."""
     subgraph: LoadedGraph | None = None
-    promoted: dict[str, Any] = field(default_factory=dict)
-    """Values of a subgraph node, by the name of its input."""
+    promoted: dict[str, Field] = field(default_factory=dict)
+    """The fields of a subgraph node, by the name of its input."""
+
+    def field_at(self, slot: Slot) -> Field | None:
+        """The field that an input belongs to."""
+        if self.fields is not None:
+            return self.fields.named(slot.widget) if slot.widget else None
+        return self.promoted.get(slot.name)
+
+    @property
+    def values(self) -> list[Any]:
+        return self.node.widgets_values if isinstance(self.node.widgets_values, list) else []
 
 
 @dataclass
@@ -43,61 +54,50 @@ class LoadedGraph:
     graph: EditorGraph
     nodes: dict[str, LoadedNode]
     effort: Effort
-    _added: int = -(10**9)
-    """The id of the link that was added last: smaller than any of a file."""
 
     def targets_of(self, node_id: str) -> list[tuple[LoadedNode, Slot]]:
         """The inputs that a node feeds."""
         self.effort.spend(len(self.graph.links))
         links = [link.id for link in self.graph.links.values() if link.origin_id == node_id]
-        return [found for link_id in links if (found := self.target(link_id)) is not None]
+        return [found for link_id in links if (found := self._target(link_id)) is not None]
 
-    def target(self, link_id: int) -> tuple[LoadedNode, Slot] | None:
+    def _target(self, link_id: int) -> tuple[LoadedNode, Slot] | None:
         """The node and the input where a link ends."""
+        self.effort.spend(1)
         link = self.graph.links.get(link_id)
         node = self.nodes.get(link.target_id) if link is not None else None
-        self.effort.spend(1 + len(node.inputs) if node is not None else 1)
-        slot = next((each for each in node.inputs if each.link == link_id), None) if node is not None else None
-        return None if node is None or slot is None else (node, slot)
+        if node is None:
+            return None
+        self.effort.spend(len(node.inputs))
+        return next(((node, slot) for slot in node.inputs if slot.link == link_id), None)
 
-    def sources(self, end: Boundary) -> Iterator[tuple[LoadedNode, str, Any]]:
-        """The fields that an input of this subgraph leads to: node, name and value."""
+    def field_of(self, end: Boundary) -> tuple[LoadedNode, Field] | None:
+        """The first field that an input of this subgraph leads to, and its node."""
         self.effort.spend(1)
-        for link_id in end.linkIds:
-            found = self.target(link_id)
-            if found is None:
-                continue
-            node, slot = found
-            if node.subgraph is not None and slot.name in node.promoted:
-                yield node, slot.name, node.promoted[slot.name]
-            elif node.fields is not None and slot.widget and (known := node.fields.named(slot.widget)) is not None:
-                yield node, known.name, known.value
+        for target in map(self._target, end.linkIds):
+            if target is not None and (found := target[0].field_at(target[1])) is not None:
+                return target[0], found
+        return None
 
     def add_input(self, name: str, targets: list[tuple[LoadedNode, Slot]]) -> Boundary:
         """A new input of this subgraph that is connected to these inputs of nodes."""
-        self.effort.spend(2 * len(self.graph.inputs))
-        names = {end.name for end in self.graph.inputs}
-        unique = next(
-            each for number in range(len(names) + 1) if (each := f"{name}_{number}" if number else name) not in names
-        )
-        end = Boundary(unique, targets[0][1].type)
-        self.graph.inputs.append(end)
+        ends = self.graph.inputs
+        self.effort.spend(2 * len(ends))
+        names = {end.name for end in ends}
+        numbered = (f"{name}_{number}" for number in range(1, len(ends) + 1))
+        end = Boundary(next(each for each in chain([name], numbered) if each not in names), targets[0][1].type)
         for node, slot in targets:
-            self._added -= 1
-            slot.link = self._added
-            self.graph.links[slot.link] = Link(slot.link, "-10", len(self.graph.inputs) - 1, node.node.id)
+            slot.link = self.graph.connect(INPUT_BOUNDARY, len(ends), node.node.id)
             end.linkIds.append(slot.link)
+        ends.append(end)
         return end
 
 
 class Loading:
     """Loads the graphs of a document, subgraphs before those that use them."""
 
-    def __init__(
-        self, document: EditorDocument, definitions: Mapping[str, Any], connects_promoted: bool, effort: Effort
-    ) -> None:
-        self._document, self._definitions, self._connects = document, definitions, connects_promoted
-        self._effort = effort
+    def __init__(self, document: EditorDocument, definitions: Mapping[str, Any], is_old: bool, effort: Effort) -> None:
+        self._document, self._definitions, self._is_old, self._effort = document, definitions, is_old, effort
         self._classes: dict[str, NodeClass] = {}
         self._loaded: dict[str, LoadedGraph | None] = {}
 
@@ -105,11 +105,9 @@ class Loading:
         return self._load(self._document.root)
 
     def _load(self, graph: EditorGraph) -> LoadedGraph:
-        loaded = LoadedGraph(graph, {}, self._effort)
-        for node in graph.nodes.values():
-            loaded.nodes[node.id] = self._load_node(node)
+        loaded = LoadedGraph(graph, {node.id: self._load_node(node) for node in graph.nodes.values()}, self._effort)
         for host in loaded.nodes.values():
-            if host.subgraph is not None and self._connects:
+            if host.subgraph is not None and not self._is_old:
                 _connect_promoted(host, host.subgraph)
         primitives = [node for node in loaded.nodes.values() if node.node.type == PRIMITIVE]
         if len(primitives) > MOST_PROMOTED:
@@ -121,13 +119,13 @@ class Loading:
     def _load_node(self, node: EditorNode) -> LoadedNode:
         if node.type in self._document.subgraphs:
             return self._load_host(node, self._subgraph(node.type))
+        given = [slot.type for slot in node.outputs]
         if node.type in VIRTUAL or not isinstance(self._definitions.get(node.type), Mapping):
-            return LoadedNode(node, node.inputs, [slot.type for slot in node.outputs], node.title or node.type)
+            return LoadedNode(node, node.inputs, given, node.title or node.type)
         if node.type not in self._classes:
             self._classes[node.type] = NodeClass(node.type, self._definitions[node.type])
         kind = self._classes[node.type]
         fields = NodeFields(kind, node)
-        given = [slot.type for slot in node.outputs]
         outputs = [given[at] if at < len(given) and "COMFY_" in name else name for at, name in enumerate(kind.outputs)]
         return LoadedNode(node, fields.slots(), outputs + given[len(outputs) :], node.title or kind.title, fields)
 
@@ -142,30 +140,26 @@ class Loading:
 
     def _load_host(self, node: EditorNode, inner: LoadedGraph) -> LoadedNode:
         self._effort.spend(HOST_STEPS * len(inner.graph.inputs))
-        given = {slot.name: slot.link for slot in node.inputs}
-        inputs = [Slot(end.name, end.type, given.get(end.name)) for end in inner.graph.inputs]
+        links = {slot.name: slot.link for slot in node.inputs}
         outputs = [end.type for end in inner.graph.outputs]
-        host = LoadedNode(node, inputs, outputs, node.title or inner.graph.name, subgraph=inner)
+        host = LoadedNode(node, [], outputs, node.title or inner.graph.name, subgraph=inner)
         for end in inner.graph.inputs:
-            if (source := next(inner.sources(end), None)) is not None:
-                host.promoted[end.name] = source[2]
-        values = node.widgets_values if isinstance(node.widgets_values, list) else []
-        host.promoted.update(zip(list(host.promoted), values, strict=False))
-        if not self._connects:
+            _add_host_input(host, inner, end, links.get(end.name))
+        for promoted, value in zip(host.promoted.values(), host.values, strict=False):
+            promoted.value = value
+        if self._is_old:
             _keep_inside(host)
         return host
 
 
-def _proxies(host: LoadedNode) -> list[list[str]] | None:
-    """The promoted fields that a subgraph node lists: node id inside, or -1, and name. None if it has no list."""
+def _proxies(host: LoadedNode) -> list[list[str]]:
+    """The promoted fields that a subgraph node lists: node id inside, or -1, and name."""
     given = host.node.properties.get("proxyWidgets")
     if isinstance(given, str):
         try:
             given = json.loads(given)
         except (ValueError, RecursionError):
             return []
-    if given is None:
-        return None
     entries = given if isinstance(given, list) else []
     right = [e for e in entries if isinstance(e, list) and len(e) in (2, 3) and all(isinstance(x, str) for x in e)]
     return right if len(right) == len(entries) <= MOST_PROMOTED else []
@@ -174,27 +168,20 @@ def _proxies(host: LoadedNode) -> list[list[str]] | None:
 def _keep_inside(host: LoadedNode) -> None:
     """What pages up to 0.7 do: only fields listed with -1 take the subgraph node's value."""
     proxies = _proxies(host)
-    if not proxies:
-        return
     own = {name for node_id, name, *_ in proxies if node_id == "-1"}
-    for name in {entry[1] for entry in proxies} - own:
-        host.promoted.pop(name, None)
-    for (node_id, name, *_), value in zip(proxies, _values(host), strict=False):
+    for _, name, *_ in proxies:
+        if name not in own:
+            host.promoted.pop(name, None)
+    for (node_id, name, *_), value in zip(proxies, host.values, strict=False):
         if node_id == "-1" and value is not None and name in host.promoted:
-            host.promoted[name] = value
-
-
-def _values(host: LoadedNode) -> list[Any]:
-    return host.node.widgets_values if isinstance(host.node.widgets_values, list) else []
+            host.promoted[name].value = value
 
 
 def _connect_promoted(host: LoadedNode, inner: LoadedGraph) -> None:
     """What later pages do: a listed field without an end of the subgraph gets one, and takes the node's value."""
     for added in inner.graph.inputs[len(host.inputs) :]:
         _add_host_input(host, inner, added)
-    for index, (node_id, name, *_) in enumerate(_proxies(host) or []):
-        values = _values(host)
-        value = values[index] if index < len(values) else None
+    for (node_id, name, *_), value in zip(_proxies(host), chain(host.values, repeat(None)), strict=False):
         inner.effort.spend(len(host.inputs))
         end = _end_for(inner, node_id, name) or (_new_end(inner, node_id, name) if node_id != "-1" else None)
         if end is not None and end.name not in {slot.name for slot in host.inputs}:
@@ -207,19 +194,19 @@ def _connect_promoted(host: LoadedNode, inner: LoadedGraph) -> None:
             raise NotConvertible(host.node.id, host.title, reason)
         known = end.name if end is not None else name if node_id == "-1" else None
         if known in host.promoted and value is not None:
-            host.promoted[known] = value
+            host.promoted[known].value = value
 
 
-def _add_host_input(host: LoadedNode, inner: LoadedGraph, end: Boundary) -> None:
-    host.inputs.append(Slot(end.name, end.type))
-    if (source := next(inner.sources(end), None)) is not None:
-        host.promoted[end.name] = source[2]
+def _add_host_input(host: LoadedNode, inner: LoadedGraph, end: Boundary, link: int | None = None) -> None:
+    host.inputs.append(Slot(end.name, end.type, link))
+    if (found := inner.field_of(end)) is not None:
+        host.promoted[end.name] = added_field(end.name, found[1].value)
 
 
 def _end_for(inner: LoadedGraph, node_id: str, name: str) -> Boundary | None:
     for end in inner.graph.inputs:
-        source = next(inner.sources(end), None)
-        if source is not None and (source[0].node.id, source[1]) == (node_id, name):
+        found = inner.field_of(end)
+        if found is not None and (found[0].node.id, found[1].name) == (node_id, name):
             return end
     return None
 
@@ -239,13 +226,14 @@ def _new_end(inner: LoadedGraph, node_id: str, name: str) -> Boundary | None:
 
 def _spread(primitive: LoadedNode, graph: LoadedGraph) -> None:
     """A primitive node's value goes into the fields that it feeds."""
-    values = primitive.node.widgets_values
-    value = values[0] if isinstance(values, list) and values else ABSENT
+    value = primitive.values[0] if primitive.values else ABSENT
     for node, slot in graph.targets_of(primitive.node.id):
-        known = node.fields.named(slot.widget) if node.fields is not None and slot.widget else None
-        if value is ABSENT and known is not None:
-            value = known.value
-        if known is not None and node.fields is not None and value is not ABSENT:
-            node.fields.set(known, value)
-        elif slot.name in node.promoted and value is not ABSENT:
-            node.promoted[slot.name] = value
+        fed = node.field_at(slot)
+        if fed is None:
+            continue
+        if value is ABSENT and node.fields is not None:
+            value = fed.value
+        if node.fields is not None:
+            node.fields.set(fed, value)
+        elif value is not ABSENT:
+            fed.value = value

@@ -15,6 +15,8 @@ from comfyui_agent.workflows.input_specs import AUTOGROW, DYNAMIC_COMBO, MATCH_T
 CUSTOM_COMBO = "CustomCombo"
 ORDINAL = re.compile(r"[0-9]{1,4}$")
 MOST_FIELDS = 5_000
+NOT_STORED = "IMAGECOMPARE"
+"""The type of fields without a place in `widgets_values`."""
 
 
 class _Absent:
@@ -24,16 +26,23 @@ class _Absent:
 ABSENT = _Absent()
 
 
-@dataclass
+@dataclass(eq=False)
 class Field:
-    """One field of a node. `is_sent`: it is part of the prompt. `is_stored`: it has a place in `widgets_values`."""
+    """One field of a node. `is_sent`: it is part of the prompt."""
 
-    name: str
+    spec: InputSpec
     value: Any = ABSENT
-    spec: InputSpec | None = None
     is_sent: bool = True
-    is_stored: bool = True
     is_dynamic_prompt: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+def added_field(name: str, value: Any = ABSENT, *, is_sent: bool = False) -> Field:
+    """A field that the page adds and no server declares."""
+    return Field(InputSpec(name), value, is_sent)
 
 
 class NodeFields:
@@ -42,12 +51,12 @@ class NodeFields:
     def __init__(self, kind: NodeClass, node: EditorNode) -> None:
         self._kind, self._node = kind, node
         self.all: list[Field] = []
-        for spec in [*_without_field(kind.inputs), *_with_field(kind.inputs)]:
+        for spec in kind.inputs:
             self.all += self._new(spec)
         for field in self.all:
-            field.is_dynamic_prompt = field.spec is not None and field.spec.options.get("dynamicPrompts") is True
+            field.is_dynamic_prompt = field.spec.options.get("dynamicPrompts") is True
         if kind.takes_upload:
-            self.all.append(Field("upload", is_sent=False))
+            self.all.append(added_field("upload"))
         for spec in kind.inputs:
             if spec.type == AUTOGROW:
                 self.all += self._grown(spec, self._linked_ordinals(spec))
@@ -60,13 +69,11 @@ class NodeFields:
 
     def set(self, field: Field, value: Any) -> None:
         """Give a field its value. A dynamic combo exchanges the fields below it."""
-        if value is None and field.spec is not None and field.spec.choices:
-            value = field.spec.choices[0]
-        field.value = value
-        if field.spec is None or field.spec.type != DYNAMIC_COMBO:
+        field.value = field.spec.choices[0] if value is None and field.spec.choices else value
+        if field.spec.type != DYNAMIC_COMBO:
             return
         self.all = [each for each in self.all if not each.name.startswith(f"{field.name}.")]
-        at = next(index for index, each in enumerate(self.all) if each is field) + 1
+        at = self.all.index(field) + 1
         self.all[at:at] = self._below(field)
         if len(self.all) > MOST_FIELDS:
             raise NotConvertible(self._node.id, self._node.title, f"it has more than {MOST_FIELDS:,} fields")
@@ -74,10 +81,7 @@ class NodeFields:
     def slots(self) -> list[Slot]:
         """The inputs that the node has with these values, in the page's order, with the links of the file."""
         given = {slot.name: slot for slot in self._node.inputs}
-        found: dict[str, Slot] = {}
-        for spec in [*_without_field(self._kind.inputs), *_with_field(self._kind.inputs)]:
-            for slot in self._slots_of(spec, given):
-                found[slot.name] = slot
+        found = {slot.name: slot for spec in self._kind.inputs for slot in self._slots_of(spec, given)}
         combos = tuple(f"{spec.name}." for spec in self._kind.inputs if spec.type == DYNAMIC_COMBO)
         for name, slot in given.items():
             if name not in found and not (combos and name.startswith(combos)):
@@ -103,18 +107,14 @@ class NodeFields:
             return self._grown(spec, range(spec.least + 1))
         if not spec.has_field:
             return []
-        default = spec.default
-        field = Field(spec.name, ABSENT if default is None else copy.deepcopy(default), spec)
         if spec.type == DYNAMIC_COMBO:
-            field.value = next(iter(spec.branches()), ABSENT)
+            field = Field(spec, next(iter(spec.branches()), ABSENT))
             return [field, *self._below(field)]
-        if spec.field_type == "IMAGECOMPARE":
-            field.is_stored = False
-        return [field, *(Field(name, is_sent=False) for name in companions(spec))]
+        value = ABSENT if spec.default is None else copy.deepcopy(spec.default)
+        return [Field(spec, value), *map(added_field, companions(spec))]
 
     def _below(self, field: Field) -> list[Field]:
-        specs = _branch(field.spec, field.value) if field.spec is not None else ()
-        return [each for spec in specs for each in self._new(spec)]
+        return [each for spec in _branch(field.spec, field.value) for each in self._new(spec)]
 
     def _grown(self, spec: InputSpec, ordinals: Iterable[int]) -> list[Field]:
         known = {field.name for field in self.all}
@@ -132,8 +132,8 @@ class NodeFields:
         """`CustomCombo` has as many options as its user wrote, and the place of the chosen one among them."""
         values = self._node.widgets_values
         count = max(1, len(values) - 2) if isinstance(values, list) else 1
-        self.all.append(Field("index", -1))
-        self.all += [Field(f"option{number}", "", is_sent=False) for number in range(1, min(count, MOST_FIELDS) + 1)]
+        self.all.append(added_field("index", -1, is_sent=True))
+        self.all += [added_field(f"option{number}", "") for number in range(1, min(count, MOST_FIELDS) + 1)]
 
     def _fill(self) -> None:
         values = self._node.widgets_values
@@ -151,18 +151,10 @@ class NodeFields:
         at = used = 0
         while at < len(self.all) and used < len(values):
             field = self.all[at]
-            if field.is_stored:
+            if field.spec.field_type != NOT_STORED:
                 self.set(field, values[used])
                 used += 1
             at += 1
-
-
-def _with_field(specs: Iterable[InputSpec]) -> list[InputSpec]:
-    return [spec for spec in specs if spec.has_field]
-
-
-def _without_field(specs: Iterable[InputSpec]) -> list[InputSpec]:
-    return [spec for spec in specs if not spec.has_field]
 
 
 def _branch(spec: InputSpec, value: Any) -> list[InputSpec]:

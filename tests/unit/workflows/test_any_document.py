@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comfyui_agent.workflows.conversion import Dialect, convert
+from comfyui_agent.workflows.conversion import convert
 from comfyui_agent.workflows.errors import WorkflowError
 from comfyui_agent.workflows.workflow_file import find_workflow
 from support.any_json import ANY_JSON
@@ -60,7 +60,7 @@ SERVERS = st.just(DEFINITIONS) | st.dictionaries(
 def test_a_document_gives_a_graph_or_an_error(document: Any, definitions: Any, version: str) -> None:
     said, found = "", dict[str, Any]()
     try:
-        found = convert(document, definitions, Dialect.of_version(version))
+        found = convert(document, definitions, version)
     except WorkflowError as error:
         said = str(error)
     assert "\n" not in said

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.workflows.conversion import Dialect, convert
+from comfyui_agent.workflows.conversion import convert
 from comfyui_agent.workflows.errors import BadWorkflow, NotConvertible, WorkflowError
 from support.editor_workflows import DEFINITIONS, definition, document, node, slot, subgraph
 
 
-def inputs_of(nodes: Any, *links: Any, dialect: Dialect | None = None, **more: Any) -> dict[str, dict[str, Any]]:
-    found = convert(document(nodes, *links, **more), DEFINITIONS, dialect, choose=lambda options: options[-1])
+def inputs_of(nodes: Any, *links: Any, **more: Any) -> dict[str, dict[str, Any]]:
+    found = convert(document(nodes, *links, **more), DEFINITIONS, choose=lambda options: options[-1])
     return {key: entry["inputs"] for key, entry in found.items()}
 
 
@@ -58,11 +58,6 @@ def test_a_file_name_refers_to_fields_of_nodes() -> None:
     assert found["3"]["filename_prefix"] == "a_b/7/%width%/%Gone.x%"
 
 
-def test_lists_stay_lists_where_the_dialect_says_so() -> None:
-    found = inputs_of([node(1, "Boxes", values=[["#fff"]])], dialect=Dialect(wraps_lists=False))
-    assert found["1"]["boxes"] == ["#fff"]
-
-
 def test_a_node_is_called_as_its_user_called_it_or_as_its_class() -> None:
     definitions = {"A": {**definition({}), "display_name": "The A"}, "B": definition({})}
     found = convert(document([node(1, "A", title="Mine"), node(2, "A"), node(3, "B")]), definitions)
@@ -90,6 +85,10 @@ def test_links(rule: str) -> None:
     nodes, expected = LINKS[rule]
     links = [(2, 1, 0, 9)] if len(nodes) == 2 else [(1, 1, 0, 5), (2, 5, 0, 9)]
     assert inputs_of(nodes, *links)["9"].get("images") == expected
+
+
+def test_a_reroute_has_no_output_before_its_first() -> None:
+    assert "images" not in inputs_of([node(5, "Reroute", slot("", "*")), SINK], (2, 5, -1, 9))["9"]
 
 
 def test_links_may_be_objects() -> None:
@@ -151,13 +150,13 @@ def test_a_promoted_field_that_no_end_leads_to(version: str, mode: str) -> None:
     inner = subgraph("s", [node(39, "Sampler", slot("mode", "COMBO", is_field=True), values=[7, "fixed", "a"])])
     host = node(76, "s", values=["b"], properties={"proxyWidgets": [["39", "mode"]]})
     nodes = document([host], definitions={"subgraphs": [inner]})
-    assert convert(nodes, DEFINITIONS, Dialect.of_version(version))["76:39"]["inputs"]["mode"] == mode
+    assert convert(nodes, DEFINITIONS, version)["76:39"]["inputs"]["mode"] == mode
 
 
 def test_newer_pages_number_nodes_of_subgraphs_anew_if_the_id_is_taken() -> None:
     inner = subgraph("s", [node(1, "Sampler"), node(2, "Sampler", slot("image", link=1))], (1, 1, 0, 2))
     nodes = document([SOURCE, node(7, "s")], definitions={"subgraphs": [inner]})
-    new, old = convert(nodes, DEFINITIONS), convert(nodes, DEFINITIONS, Dialect.of_version("0.7.0"))
+    new, old = convert(nodes, DEFINITIONS), convert(nodes, DEFINITIONS, "0.7.0")
     assert list(new) == ["1", "7:8", "7:2"]
     assert list(old) == ["1", "7:1", "7:2"]
     assert new["7:2"]["inputs"]["image"] == ["7:8", 0]
