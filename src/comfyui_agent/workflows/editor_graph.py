@@ -103,9 +103,7 @@ def _by_id(value: Any) -> Any:
 
 def _links(value: Any) -> Any:
     """Links as a mapping; each is a mapping or a list."""
-    if isinstance(value, dict) and not value:
-        return value
-    given = [] if value is None else value
+    given = [] if value in (None, {}) else value
     if not isinstance(given, list) or len(given) > MOST_LINKS:
         raise ValueError(f"are no list, or more than {MOST_LINKS:,}")
     read = [dict(zip(LINK_KEYS, each, strict=False)) if isinstance(each, list) else each for each in given]
@@ -114,10 +112,10 @@ def _links(value: Any) -> Any:
 
 @dataclass(config=LENIENT)
 class EditorGraph:
-    id: Name
-    name: Name
     nodes: Annotated[dict[str, EditorNode], BeforeValidator(_by_id)]
     links: Annotated[dict[int, Link], BeforeValidator(_links)] = field(default_factory=dict)
+    id: Name = ""
+    name: Name = ""
     inputs: Annotated[list[Boundary], Nothing] = field(default_factory=list)
     outputs: Annotated[list[Boundary], Nothing] = field(default_factory=list)
 
@@ -143,24 +141,19 @@ def read_editor_document(document: Any) -> EditorDocument:
     """The graphs of a workflow in UI format. BadWorkflow names what has the wrong shape."""
     if not isinstance(document, dict):
         raise BadWorkflow("the workflow is no mapping")
-    root = _read_graph({"nodes": document.get("nodes"), "links": document.get("links"), "id": "", "name": ""})
+    root = _read(GRAPH, {"nodes": document.get("nodes"), "links": document.get("links")})
     definitions = document.get("definitions") or {}
     entries = definitions.get("subgraphs") or [] if isinstance(definitions, dict) else None
     if not isinstance(entries, list):
         raise BadWorkflow("definitions.subgraphs is no list")
-    subgraphs = {graph.id: graph for graph in map(_read_graph, entries)}
+    subgraphs = {graph.id: graph for graph in (_read(GRAPH, entry) for entry in entries)}
     if sum(len(graph.nodes) for graph in (root, *subgraphs.values())) > MOST_NODES:
         raise BadWorkflow(f"it has more than {MOST_NODES:,} nodes")
     extra, state = document.get("extra"), document.get("state")
     groups = extra.get("groupNodes") if isinstance(extra, dict) else None
     last = state.get("lastNodeId") if isinstance(state, dict) else document.get("last_node_id")
-    own = [int(each) for each in root.nodes if each.isascii() and each.isdigit() and len(each) < 10]
-    last = max([last if type(last) is int and 0 <= last < 10**9 else 0, *own])
+    last = last if type(last) is int and 0 <= last < 10**9 else 0
     return EditorDocument(root, subgraphs, groups if isinstance(groups, dict) else {}, last)
-
-
-def _read_graph(entry: Any) -> EditorGraph:
-    return _read(GRAPH, {"id": "", "name": "", **entry} if isinstance(entry, dict) else entry)
 
 
 def read_node(entry: Any) -> EditorNode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from comfyui_agent.workflows.picture_metadata import MOST_PARTS, Texts
+from comfyui_agent.workflows.picture_metadata import MOST_PARTS, Texts, parts
 
 MP4_FOLDERS = (b"moov", b"udta", b"meta")
 SEGMENT, TAGS, TAG, SIMPLE_TAG, TAG_NAME, TAG_STRING = 0x18538067, 0x1254C367, 0x7373, 0x67C8, 0x45A3, 0x4487
@@ -95,24 +95,16 @@ def _elements(data: memoryview) -> list[tuple[int, memoryview]]:
 
 def flac_texts(data: bytes) -> Texts:
     """The comments of a FLAC file."""
-    at = 4
-    for _ in range(MOST_PARTS):
-        if at + 4 > len(data):
-            return
-        head = struct.unpack_from(">I", data, at)[0]
-        kind, size = head >> 24, head & 0xFFFFFF
+    for kind, body in parts(data, 4, ">I", lambda head: (head >> 24, head & 0xFFFFFF, 0)):
         if kind & 0x7F == VORBIS_COMMENT:
-            yield from _comments(data[at + 4 : at + 4 + size])
-        at += 4 + size
+            yield from _comments(body)
         if kind & 0x80:
             return
 
 
 def _comments(data: bytes) -> Texts:
-    at = 4 + int.from_bytes(data[:4], "little") + 4  # the writer's name, then the count
-    while at <= len(data) - 4:
-        size = int.from_bytes(data[at : at + 4], "little")
-        name, equals, text = data[at + 4 : at + 4 + size].partition(b"=")
+    begin = 4 + int.from_bytes(data[:4], "little") + 4  # the writer's name, then the count
+    for _, comment in parts(data, begin, "<I", lambda size: (None, size, 0)):
+        name, equals, text = comment.partition(b"=")
         if equals:
             yield name.decode("utf-8", "replace"), text
-        at += 4 + size

@@ -45,7 +45,8 @@ class _Group:
         self._host, self._seen, self._count = host, dict[str, int](), 0
         self._nodes = [read_node({**each, "id": at, "mode": 0}) for at, each in enumerate(group["nodes"])]
         self._classes = [NodeClass(node.type, definitions[node.type]) for node in self._nodes]
-        self.graph = EditorGraph(f"group of {host.id}", host.type, {node.id: node for node in self._nodes}, {})
+        nodes = {node.id: node for node in self._nodes}
+        self.graph = EditorGraph(nodes, id=f"group of {host.id}", name=host.type)
         if any(group.get("config") or ()) or any(kind.takes_upload for kind in self._classes):
             raise ValueError
         self._connect_inside(group["links"])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from comfyui_agent.workflows.editor_graph import EditorDocument, EditorGraph, EditorNode
 
 
 def make_ids_unique(document: EditorDocument) -> None:
     """Give each node of a subgraph whose id is taken a new one, and change what names it."""
-    used, last = set(document.root.nodes), document.last_node_id
+    used = set(document.root.nodes)
+    last = max(document.last_node_id, *map(_number, used), 0)
     renamed: dict[str, dict[str, str]] = {}
     for graph in document.subgraphs.values():
         names = renamed[graph.id] = {}
@@ -19,8 +18,7 @@ def make_ids_unique(document: EditorDocument) -> None:
                 while str(last) in used:
                     last += 1
                 names[node_id] = str(last)
-            elif node_id.isascii() and node_id.isdigit() and len(node_id) < 10:
-                last = max(last, int(node_id))
+            last = max(last, _number(node_id))
             used.add(names.get(node_id, node_id))
         _rename(graph, names)
     for graph in (document.root, *document.subgraphs.values()):
@@ -29,14 +27,17 @@ def make_ids_unique(document: EditorDocument) -> None:
                 _rename_proxies(node, names)
 
 
+def _number(node_id: str) -> int:
+    return int(node_id) if node_id.isascii() and node_id.isdigit() and len(node_id) < 10 else 0
+
+
 def _rename(graph: EditorGraph, names: dict[str, str]) -> None:
-    nodes = list(graph.nodes.values())
-    for node in nodes:
+    for node in graph.nodes.values():
         node.id = names.get(node.id, node.id)
-    graph.nodes = {node.id: node for node in nodes}
-    for link in list(graph.links.values()):
-        ends = names.get(link.origin_id, link.origin_id), names.get(link.target_id, link.target_id)
-        graph.links[link.id] = replace(link, origin_id=ends[0], target_id=ends[1])
+    graph.nodes = {node.id: node for node in graph.nodes.values()}
+    for link in graph.links.values():
+        link.origin_id = names.get(link.origin_id, link.origin_id)
+        link.target_id = names.get(link.target_id, link.target_id)
 
 
 def _rename_proxies(node: EditorNode, names: dict[str, str]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from comfyui_agent.workflows.errors import NoWorkflowFound
 
@@ -14,18 +15,24 @@ ASCII_TEXT = 2
 Texts = Iterator[tuple[str, bytes]]
 
 
+def parts(data: bytes, at: int, head: str, measure: Callable[..., tuple[Any, int, int]]) -> Iterator[tuple[Any, bytes]]:
+    """The parts of a container, with their kinds. `measure` tells the kind, the size, and the padding behind it."""
+    reader = struct.Struct(head)
+    for _ in range(MOST_PARTS):
+        if at + reader.size > len(data):
+            return
+        kind, size, padding = measure(*reader.unpack_from(data, at))
+        at += reader.size
+        yield kind, data[at : at + size]
+        at += size + padding
+
+
 def png_texts(data: bytes) -> Texts:
     """The texts of a PNG, compressed ones too."""
-    at = 8
-    for _ in range(MOST_PARTS):
-        if at + 8 > len(data):
-            return
-        size, kind = struct.unpack_from(">I4s", data, at)
-        body = data[at + 8 : at + 8 + size]
-        at += 12 + size
+    for kind, body in parts(data, 8, ">I4s", lambda size, kind: (kind, size, 4)):
         name, _, rest = body.partition(b"\0") if kind in (b"tEXt", b"zTXt", b"iTXt") else (b"", b"", b"")
         if kind == b"tEXt":
-            yield name.decode("latin-1"), rest.decode("latin-1").encode() if not _is_utf8(rest) else rest
+            yield name.decode("latin-1"), _as_utf8(rest)
         elif kind == b"zTXt":
             yield name.decode("latin-1"), inflated(rest[1:])
         elif kind == b"iTXt" and len(rest) >= 2:
@@ -33,12 +40,12 @@ def png_texts(data: bytes) -> Texts:
             yield name.decode("latin-1"), inflated(text) if rest[0] == 1 else text
 
 
-def _is_utf8(text: bytes) -> bool:
+def _as_utf8(text: bytes) -> bytes:
     try:
         text.decode()
     except UnicodeDecodeError:
-        return False
-    return True
+        return text.decode("latin-1").encode()
+    return text
 
 
 def inflated(data: bytes) -> bytes:
@@ -55,26 +62,18 @@ def inflated(data: bytes) -> bytes:
 
 def webp_texts(data: bytes) -> Texts:
     """The EXIF texts of a WebP."""
-    at = 12
-    for _ in range(MOST_PARTS):
-        if at + 8 > len(data):
-            return
-        kind, size = struct.unpack_from("<4sI", data, at)
+    for kind, body in parts(data, 12, "<4sI", lambda kind, size: (kind, size, size % 2)):
         if kind == b"EXIF":
-            yield from exif_texts(data[at + 8 : at + 8 + size])
-        at += 8 + size + size % 2
+            yield from exif_texts(body)
 
 
 def jpeg_texts(data: bytes) -> Texts:
     """The EXIF texts of a JPEG."""
-    at = 2
-    for _ in range(MOST_PARTS):
-        if at + 4 > len(data) or data[at] != 0xFF or data[at + 1] in (0xD9, 0xDA):
+    for kind, body in parts(data, 2, ">HH", lambda kind, size: (kind, max(size - 2, 0), 0)):
+        if kind < 0xFF00 or kind in (0xFFD9, 0xFFDA):
             return
-        size = struct.unpack_from(">H", data, at + 2)[0]
-        if data[at + 1] == 0xE1:
-            yield from exif_texts(data[at + 4 : at + 2 + size])
-        at += 2 + max(size, 2)
+        if kind == 0xFFE1:
+            yield from exif_texts(body)
 
 
 def exif_texts(data: bytes) -> Texts:

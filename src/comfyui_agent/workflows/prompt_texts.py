@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 Choose = Callable[[Sequence[str]], str]
 
 COMMENT = re.compile(r"/\*|//[^\n\r\u2028\u2029]*")
+MARK = re.compile(r"\\.?|[{|}]", re.DOTALL)
 ESCAPED = re.compile(r"\\([{}|])")
 REFERENCE = re.compile(r"%([^%]+)%")
 UNSAFE = re.compile(r'[/?<>\\:*|"\x00-\x1f\x7f]')
@@ -23,17 +24,15 @@ def resolve_choices(text: str, choose: Choose, level: int = 0) -> str:
         raise ValueError(f"its choices are nested more than {MOST_LEVELS} deep")
     text = _without_comments(text)
     parts, at = list[str](), 0
-    while at < len(text):
-        if text[at] == "\\":
-            parts.append(text[at : at + 2] if at + 1 < len(text) else "\\undefined")
-            at += 2
-        elif text[at] == "{":
-            options, at = _options(text, at + 1)
+    while mark := MARK.search(text, at):
+        parts.append(text[at : mark.start()])
+        at = mark.end()
+        if mark[0] == "{":
+            options, at = _options(text, at)
             parts.append(resolve_choices(choose(options), choose, level + 1))
         else:
-            parts.append(text[at])
-            at += 1
-    return ESCAPED.sub(r"\1", "".join(parts))
+            parts.append("\\undefined" if mark[0] == "\\" else mark[0])
+    return ESCAPED.sub(r"\1", "".join([*parts, text[at:]]))
 
 
 def _without_comments(text: str) -> str:
@@ -53,21 +52,17 @@ def _without_comments(text: str) -> str:
 def _options(text: str, at: int) -> tuple[list[str], int]:
     """The options of a choice that begins here, and where it ends."""
     options, begin, depth = list[str](), at, 0
-    while at < len(text):
-        if text[at] == "\\":
-            at += 2
-            continue
-        if text[at] == "{":
+    for mark in MARK.finditer(text, at):
+        if mark[0] == "{":
             depth += 1
-        elif text[at] == "}":
+        elif mark[0] == "}":
             if not depth:
-                return [*options, text[begin:at]], at + 1
+                return [*options, text[begin : mark.start()]], mark.end()
             depth -= 1
-        elif text[at] == "|" and not depth:
-            options.append(text[begin:at])
-            begin = at + 1
-        at += 1
-    return [*options, text[begin:]], at
+        elif mark[0] == "|" and not depth:
+            options.append(text[begin : mark.start()])
+            begin = mark.end()
+    return [*options, text[begin:]], len(text)
 
 
 def resolve_references(text: str, look_up: Callable[[str, str], str | None]) -> str:

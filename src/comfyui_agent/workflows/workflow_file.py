@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from comfyui_agent.domain.prompts import is_editor_format
@@ -13,6 +14,16 @@ from comfyui_agent.workflows.film_metadata import flac_texts, matroska_texts, mp
 from comfyui_agent.workflows.picture_metadata import LARGEST_TEXT, Texts, jpeg_texts, png_texts, webp_texts
 
 MOST_CONTAINERS = 2_000_000
+CONTAINERS: list[tuple[bytes, str, Callable[[bytes], Texts]]] = [
+    (rb"\x89PNG\r\n\x1a\n", "PNG picture", png_texts),
+    (rb"\xff\xd8\xff", "JPEG picture", jpeg_texts),
+    (rb"RIFF.{4}WEBP", "WebP picture", webp_texts),
+    (rb".{4}ftyp", "MP4 film", mp4_texts),
+    (rb"\x1aE\xdf\xa3", "WebM film", matroska_texts),
+    (rb"fLaC", "FLAC sound", flac_texts),
+    (rb"GIF8|RIFF|OggS|ID3", "picture or recording", lambda _: iter(())),
+]
+"""How each kind of file begins, and what reads its texts."""
 EXPORT = "export one with Workflow → Export (API)"
 
 
@@ -21,8 +32,11 @@ class FoundWorkflow:
     """`document` is a graph in API format, or a workflow in UI format. `container` is empty for a plain JSON file."""
 
     document: dict[str, Any]
-    is_editor_format: bool
     container: str = ""
+
+    @property
+    def is_editor_format(self) -> bool:
+        return is_editor_format(self.document)
 
     @property
     def format(self) -> str:
@@ -44,29 +58,15 @@ def find_workflow(data: bytes) -> FoundWorkflow:
     for name in ("prompt", "workflow"):
         if name in found:
             try:
-                inner = read_workflow(found[name])
-                return FoundWorkflow(inner.document, inner.is_editor_format, container)
+                return replace(read_workflow(found[name]), container=container)
             except NoWorkflowFound as error:
                 errors.append(f"its {name} cannot be read: {error}")
     raise NoWorkflowFound(errors[0] if errors else f"it is a {container} without a workflow: {EXPORT}")
 
 
 def _container(data: bytes) -> tuple[str, Callable[[bytes], Texts] | None]:
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "PNG picture", png_texts
-    if data.startswith(b"\xff\xd8\xff"):
-        return "JPEG picture", jpeg_texts
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "WebP picture", webp_texts
-    if data[4:8] == b"ftyp":
-        return "MP4 film", mp4_texts
-    if data.startswith(b"\x1aE\xdf\xa3"):
-        return "WebM film", matroska_texts
-    if data.startswith(b"fLaC"):
-        return "FLAC sound", flac_texts
-    if data.startswith((b"GIF8", b"RIFF", b"OggS", b"ID3")):
-        return "picture or recording", lambda _: iter(())
-    return "", None
+    known = ((name, reader) for head, name, reader in CONTAINERS if re.match(head, data, re.DOTALL))
+    return next(known, ("", None))
 
 
 def read_workflow(text: bytes) -> FoundWorkflow:
@@ -84,9 +84,7 @@ def read_workflow(text: bytes) -> FoundWorkflow:
         document = wrapped
     if not isinstance(document, dict) or not document:
         raise NoWorkflowFound(f"it is not a workflow in API format or UI format: {EXPORT}")
-    if is_editor_format(document):
-        return FoundWorkflow(document, True)
-    for node_id, node in document.items():
+    for node_id, node in () if is_editor_format(document) else document.items():
         if not isinstance(node, dict) or "class_type" not in node:
             raise NoWorkflowFound(f"{shown(node_id)!r} is not a node: {EXPORT}")
-    return FoundWorkflow(document, False)
+    return FoundWorkflow(document)
