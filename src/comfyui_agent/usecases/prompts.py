@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from comfyui_agent.domain.jobs import JobId
-from comfyui_agent.domain.prompts import Graph, inputs_of
+from comfyui_agent.domain.jobs import Job, JobId
+from comfyui_agent.domain.needs import AUTO
+from comfyui_agent.domain.prompts import DIGITS, Graph, inputs_of
 from comfyui_agent.domain.usual_inputs import usual_inputs
 from comfyui_agent.pools import REQUESTS
 from comfyui_agent.store import operations as ops
@@ -18,11 +19,16 @@ from comfyui_agent.store.store import Store
 LONGEST_PROMPT = 500
 KEPT = 256
 INDEXED_AT_ONCE = 100
+LONGEST_SIDE = 32_768
+TOLD = ("prompt", "seed", "width", "height", "checkpoint")
 LAG_SECONDS = 1.0
 
+Source = Job | PromptSource
 Values = Mapping[str, Any]
 """Values by place, in the order of the places."""
 NOTHING: Values = {}
+Places = Mapping[str, Values]
+"""The places of a template that tell what its results are, by usual name, with the values that it has itself there."""
 
 
 @dataclass(frozen=True)
@@ -32,33 +38,7 @@ class Made:
     prompt: str = ""
     seed: int | None = None
     size: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class _Places:
-    """The places of a template that tell what its results are, with the values that it has itself there."""
-
-    prompt: Values
-    seed: Values
-    width: Values
-    height: Values
-
-    @property
-    def all(self) -> set[str]:
-        return {*self.prompt, *self.seed, *self.width, *self.height}
-
-    def made(self, inputs: Values) -> Made:
-        texts = [" ".join(value.split()) for value in _values(self.prompt, inputs) if isinstance(value, str)]
-        numbers = [
-            next((value for value in _values(places, inputs) if type(value) is int), None)
-            for places in (self.seed, self.width, self.height)
-        ]
-        seed, width, height = numbers
-        size = (width, height) if width and height and width > 0 and height > 0 else None
-        return Made(" / ".join(dict.fromkeys(filter(None, texts)))[:LONGEST_PROMPT], seed, size)
-
-
-UNKNOWN = _Places(NOTHING, NOTHING, NOTHING, NOTHING)
+    model: str = ""
 
 
 class Prompts:
@@ -66,39 +46,40 @@ class Prompts:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._templates: dict[str, _Places] = {}
+        self._templates: dict[str, Places] = {}
         self._shared: dict[tuple[str, str], Values] = {}
 
     async def made(self, jobs: Sequence[JobId]) -> dict[JobId, Made]:
         """What some jobs are made with. A job that is gone is left out."""
-        return await self._read(await self._store.run(ops.prompt_sources, jobs))
+        return await self.read(await self._store.run(ops.prompt_sources, jobs))
 
     async def index(self, most: int = INDEXED_AT_ONCE, lag: float = LAG_SECONDS) -> int:
         """Index the prompts of the next results that ended more than `lag` seconds ago. Returns how many."""
         found = await self._store.run(ops.next_prompts, most, lag)
         if found is None:
             return 0
-        made = await self._read(found.results)
+        made = await self.read(found.results)
         return await self._store.run(ops.add_prompts, found, [(job, each.prompt) for job, each in made.items()])
 
-    async def _read(self, sources: Iterable[PromptSource]) -> dict[JobId, Made]:
+    async def read(self, sources: Iterable[Source]) -> dict[JobId, Made]:
+        """What jobs are made with whose rows are at hand."""
         known = [(each, await self._places(each), await self._shared_values(each)) for each in sources]
         return await REQUESTS.run(
-            lambda: {each.id: places.made({**shared, **parsed_object(each.inputs)}) for each, places, shared in known}
+            lambda: {each.id: _made(places, {**shared, **parsed_object(each.inputs)}) for each, places, shared in known}
         )
 
-    async def _places(self, source: PromptSource) -> _Places:
+    async def _places(self, source: Source) -> Places:
         key = source.template_hash
         if key is None:
-            return UNKNOWN
+            return {}
         if key not in self._templates:
             template = await self._store.run(ops.find_template, key)
             _make_room(self._templates)
-            found = await REQUESTS.run(places_of, parsed_object(template.text)) if template is not None else UNKNOWN
+            found = await REQUESTS.run(places_of, parsed_object(template.text)) if template is not None else {}
             self._templates[key] = found
         return self._templates[key]
 
-    async def _shared_values(self, source: PromptSource) -> Values:
+    async def _shared_values(self, source: Source) -> Values:
         """What its batch keeps for all members, as far as it tells something."""
         if source.batch_id is None or source.template_hash is None:
             return NOTHING
@@ -107,31 +88,42 @@ class Prompts:
             batch = await self._store.run(ops.find_batch, source.batch_id)
             shared = batch.metadata.get("shared") if batch else None
             values = shared.get(source.template_hash) if isinstance(shared, dict) else None
-            wanted = (await self._places(source)).all
+            wanted = set().union(*(await self._places(source)).values())
             _make_room(self._shared)
             self._shared[key] = {place: values[place] for place in wanted & values.keys()} if values else NOTHING
         return self._shared[key]
 
 
-def places_of(graph: Graph) -> _Places:
-    """Where the prompt, the seed and the size stand in a template."""
-    usual = usual_inputs(graph)
+def places_of(graph: Graph) -> Places:
+    """Where the prompt, the seed, the size and the model stand in a template."""
+    found: dict[str, dict[str, Any]] = {name: {} for name in TOLD}
+    for numbered, places in usual_inputs(graph).items():
+        if (name := numbered.rstrip(DIGITS).rstrip("_")) in found:
+            found[name] |= {place: _value(graph, place) for place in places}
+    return found
 
-    def at(name: str, groups: int) -> Values:
-        named = [places for key, places in usual.items() if key == name or key.startswith(f"{name}_")][:groups]
-        return {place: _value(graph, place) for places in named for place in places}
 
-    return _Places(at("prompt", len(usual)), at("seed", 1), at("width", 1), at("height", 1))
+def _made(places: Places, inputs: Values) -> Made:
+    values = {name: [inputs.get(place, own) for place, own in here.items()] for name, here in places.items()}
+    prompts, models = [_texts(values.get(name, ())) for name in ("prompt", "checkpoint")]
+    numbers = [next((each for each in values.get(name, ()) if type(each) is int), 0) for name in ("width", "height")]
+    return Made(
+        " / ".join(prompts)[:LONGEST_PROMPT],
+        next((each for each in values.get("seed", ()) if type(each) is int), None),
+        (numbers[0], numbers[1]) if all(0 < each <= LONGEST_SIDE for each in numbers) else None,
+        models[0] if models and models[0] != AUTO else "",
+    )
+
+
+def _texts(values: Iterable[Any]) -> list[str]:
+    """Each text once, on one line."""
+    return list(dict.fromkeys(filter(None, (" ".join(each.split()) for each in values if isinstance(each, str)))))
 
 
 def _value(graph: Graph, place: str) -> Any:
     node_id, _, name = place.partition(".")
     value = inputs_of(graph, node_id).get(name)
     return value[: 4 * LONGEST_PROMPT] if isinstance(value, str) else value
-
-
-def _values(places: Values, inputs: Values) -> Iterable[Any]:
-    return (inputs.get(place, own) for place, own in places.items())
 
 
 def _make_room(kept: dict[Any, Any]) -> None:

@@ -23,6 +23,7 @@ from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.forecasts import Forecasts
+from comfyui_agent.usecases.prompts import Prompts
 from comfyui_agent.web.cell_facts import CellFacts
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.html import render_fragment, render_page
@@ -122,7 +123,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     fleet = Fleet()
     forecasts, outputs = Forecasts(store, workspace), Outputs(workspace)
     facts = {"forecasts": forecasts, "outputs": outputs, "submissions": Submissions(store, workspace)}
-    facts["cells"] = CellFacts(store, outputs)
+    facts["cells"] = CellFacts(Prompts(store), outputs)
     context = SimpleNamespace(store=store, workspace=workspace, fleet=fleet, **facts)
     yield House(store, fleet, cast("Context", context))
     await database.close()
