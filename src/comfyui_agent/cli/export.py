@@ -14,7 +14,6 @@ from comfyui_agent.cli.completion import batch_names
 from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.job_commands import EVERYTHING, find_jobs
 from comfyui_agent.cli.output import fail
-from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.usecases.exports import chosen_results, contact_sheet, to_export, zip_parts
 from comfyui_agent.usecases.prompts import Prompts
@@ -45,11 +44,7 @@ async def export(
         fail("name the jobs, or say --starred or --batch ID", code=2)
     if file.exists():
         fail(f"{last} is there already: name another file")
-    outputs = Outputs(call.workspace)
-
-    def find(job: Job, number: int) -> Path:
-        return outputs.local(outputs.find(job, number))
-
+    find = Outputs(call.workspace).path_of
     async with call.opened() as store:
         batch_id = (await find_batch(store, batch)).id if batch else None
         most = MOST_ON_A_SHEET if is_sheet else EVERYTHING

@@ -23,9 +23,9 @@ def add_event(session: Session, /, event: Event, **facts: Any) -> None:
     session.send("note_event", **_columns(replace(event, **facts)))
 
 
-def note_ending(session: Session, event: Event, *, duration: float | None = None, is_timed: bool = False) -> None:
+def note_ending(session: Session, event: Event, *, is_timed: bool = False) -> None:
     """Record how a job is about to end, with its prompt and server and, if timed, its duration."""
-    session.send("note_ending", **_columns(event), duration=duration, is_timed=is_timed)
+    session.send("note_ending", **_columns(event), duration=None, is_timed=is_timed)
 
 
 def _columns(event: Event) -> dict[str, Any]:

@@ -86,11 +86,7 @@ async def dismiss_jobs(store: Store, actor: Actor, jobs: Sequence[Job], *, is_li
     """Put failed jobs out of what needs attention. They stay in the history."""
     actor.check_owners(jobs)
     await store.run(ops.dismiss_jobs, [job.id for job in jobs])
-    answers = []
-    for job in jobs:
-        is_failed = job.status is JobStatus.FAILED
-        problem = "" if is_failed else f"it {STATES[job.status]}: only failed jobs can be dismissed"
-        answers.append(JobAnswer(job.config_name, job, problem))
+    answers = _answers(jobs, JobStatus.FAILED, "only failed jobs can be dismissed")
     await audit_answers(store, actor, EventName.AUDIT_JOB_DISMISS, answers, is_list=is_list)
     return answers
 
@@ -101,13 +97,15 @@ async def rate_jobs(
     """Give results a star, reject them, or take that back."""
     actor.check_owners(jobs)
     await store.run(ops.rate_jobs, [job.id for job in jobs], rating)
-    answers = []
-    for job in jobs:
-        is_done = job.status is JobStatus.DONE
-        problem = "" if is_done else f"it {STATES[job.status]}: only results can be rated"
-        answers.append(JobAnswer(job.config_name, job, problem))
+    answers = _answers(jobs, JobStatus.DONE, "only results can be rated")
     await audit_answers(store, actor, EventName.AUDIT_JOB_RATE, answers, is_list=is_list)
     return answers
+
+
+def _answers(jobs: Sequence[Job], status: JobStatus, words: str) -> list[JobAnswer]:
+    """What was done for jobs of one status, and not for others."""
+    problems = ("" if job.status is status else f"it {STATES[job.status]}: {words}" for job in jobs)
+    return [JobAnswer(job.config_name, job, problem) for job, problem in zip(jobs, problems, strict=True)]
 
 
 async def remove_jobs(

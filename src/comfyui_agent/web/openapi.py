@@ -82,18 +82,18 @@ def problems(*statuses: int, sends: bool = False) -> dict[int | str, dict[str, A
     return {status: {"description": TITLES[status], "content": {MEDIA_TYPE: PROBLEM}} for status in found}
 
 
-BODY_IS_A_FILE: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    }
+FILE = {"schema": {"type": "string", "format": "binary"}}
+UPLOAD: dict[str, Any] = {
+    "status_code": 201,
+    "responses": problems(409, sends=True),
+    "openapi_extra": {"requestBody": {"required": True, "content": {"application/octet-stream": FILE}}},
 }
+"""What a route declares that keeps its body, which is a file."""
 
 
 def file_answer(*kinds: str) -> dict[str, Any]:
     """An answer that is a file."""
-    schema = {"schema": {"type": "string", "format": "binary"}}
-    return {"description": "The file", "content": dict.fromkeys(kinds, schema)}
+    return {"description": "The file", "content": dict.fromkeys(kinds, FILE)}
 
 
 def file_answers(*kinds: str) -> dict[int | str, dict[str, Any]]:

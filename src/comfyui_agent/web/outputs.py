@@ -114,6 +114,10 @@ class Outputs:
         """The page beside the picture of a grid. Raises NotShown."""
         return self.local(self._check(str(PurePath(recorded).with_suffix(".html"))))
 
+    def path_of(self, job: Job, number: int) -> Path:
+        """The file of a job's result on this machine. Raises NotShown."""
+        return self.local(self.find(job, number))
+
     def local(self, result: ResultFile) -> Path:
         """The file of a result on this machine. Raises NotShown."""
         files = open_files(self._results, result.name)

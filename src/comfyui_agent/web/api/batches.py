@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -115,21 +116,35 @@ async def create(
     if said.dry_run:
         return JsonAnswer(shown_plan(await _plan(context, said, planner)))
 
+    wanted = IdempotentRequest(key=key, route="batches", body=said.model_dump(mode="json", exclude_unset=True))
+    batch_id = mint_batch_id(said.name or said.workflow, "sweep")
+    plan = partial(_plan, context, said, planner)
+    return await sweep_once(context, by, caller, wanted, batch_id, plan, said.priority, "e3 sweep")
+
+
+async def sweep_once(
+    context: Context,
+    by: By,
+    caller: User,
+    wanted: IdempotentRequest,
+    batch_id: str,
+    plan: Callable[[str], Awaitable[Defined]],
+    priority: int | None,
+    command: str,
+) -> Response:
+    """Queue a sweep, once for each key. `command` does the same for what is too large here."""
+
     async def make(batch_id: str) -> dict[str, Any]:
-        by.check_priority(said.priority)
-        plan = await _plan(context, said, planner, batch_id)
-        check_bytes(plan.sweep.stored_bytes, f"{len(plan.sweep):,} jobs", "e3 sweep")
-        batch = await queue_sweep(context.store, context.workspace, by, plan.sweep)
-        return shown_batch(batch) | {"warnings": list(plan.warnings)}
+        by.check_priority(priority)
+        planned = await plan(batch_id)
+        check_bytes(planned.sweep.stored_bytes, f"{len(planned.sweep):,} jobs", command)
+        batch = await queue_sweep(context.store, context.workspace, by, planned.sweep)
+        return shown_batch(batch) | {"warnings": list(planned.warnings)}
 
     async def find(batch_id: str) -> dict[str, Any] | None:
         batch = await context.store.run(ops.find_batch, batch_id)
-        if batch is None or batch.status is BatchStatus.PENDING:
-            return None
-        return shown_batch(batch) | {"warnings": []}
+        return None if batch is None or batch.status is BatchStatus.PENDING else shown_batch(batch) | {"warnings": []}
 
-    wanted = IdempotentRequest(key=key, route="batches", body=said.model_dump(mode="json", exclude_unset=True))
-    batch_id = mint_batch_id(said.name or said.workflow, "sweep")
     return await once(context, caller, wanted, batch_id, make, find)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
-from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
 from fastapi import APIRouter
@@ -67,11 +66,7 @@ async def export(context: Here, caller: User, said: ExportSaid) -> Response:
     A caller has one export at a time; another waits for its turn.
     """
     results = await to_export(context.store, context.prompts, await _chosen(context, said))
-    turn = context.exports.turn(caller.scope)
-
-    def find(job: Job, number: int) -> Path:
-        return context.outputs.local(context.outputs.find(job, number))
-
+    turn, find = context.exports.turn(caller.scope), context.outputs.path_of
     if said.form == "zip":
         return StreamingResponse(_sent(zip_parts(results, find), turn), 200, _named("results.zip"), "application/zip")
     async with turn:

@@ -18,7 +18,7 @@ from comfyui_agent.web.api.models import InputList, InputUploaded
 from comfyui_agent.web.api.parameters import PREFIX, By, Here, User
 from comfyui_agent.web.api.responses import FileAnswer
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.openapi import BODY_IS_A_FILE, file_answers, problems
+from comfyui_agent.web.openapi import UPLOAD, file_answers, problems
 from comfyui_agent.web.outputs import ATTACHMENT, WIDTHS, media_type_of
 
 router = APIRouter(prefix=f"{PREFIX}/inputs", tags=["inputs"])
@@ -27,13 +27,7 @@ HEAD = 512
 Kept = Annotated[str, Path(pattern=r"^[0-9a-f]{64}\.[a-z0-9]{1,8}$", description="The name of a kept file.")]
 
 
-@router.post(
-    "",
-    status_code=201,
-    response_model=InputUploaded,
-    responses=problems(409, sends=True),
-    openapi_extra=BODY_IS_A_FILE,
-)
+@router.post("", response_model=InputUploaded, **UPLOAD)
 async def upload(
     context: Here,
     by: By,

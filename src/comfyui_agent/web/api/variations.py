@@ -10,23 +10,21 @@ from fastapi.responses import Response
 from pydantic import Field, StrictBool, model_validator
 
 from comfyui_agent.config.settings import Priority
-from comfyui_agent.domain.batches import BatchStatus, mint_batch_id
+from comfyui_agent.domain.batches import mint_batch_id
 from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.usecases import variations as usecases
-from comfyui_agent.usecases.sweeps import Defined, queue_sweep
+from comfyui_agent.usecases.sweeps import Defined
 from comfyui_agent.usecases.takes import choose_take, takes_of
-from comfyui_agent.web.api.batches import BOUNDS, shown_plan
+from comfyui_agent.web.api.batches import BOUNDS, shown_plan, sweep_once
 from comfyui_agent.web.api.job_models import JobRow, TakesShown
 from comfyui_agent.web.api.models import BatchMade, SweepPlan
 from comfyui_agent.web.api.parameters import PREFIX, By, Here, NamedJob, Said, User
-from comfyui_agent.web.api.responses import shown_batch
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
 from comfyui_agent.web.openapi import AsInteger, problems
 from comfyui_agent.web.problems import JsonAnswer
-from comfyui_agent.web.submissions import check_bytes
 from comfyui_agent.web.sweep_planning import CallersPlanner
 
 MOST_SEEDS = 100
@@ -131,7 +129,7 @@ async def vary(
     original = await usecases.original_of(context.store, intake, job)
     planner = CallersPlanner(context.planning, caller.scope, request)
 
-    async def plan_as(batch_id: str) -> Defined:
+    async def plan(batch_id: str) -> Defined:
         return await usecases.plan_variations(
             intake,
             original,
@@ -146,22 +144,10 @@ async def vary(
         )
 
     if said.dry_run:
-        return JsonAnswer(shown_plan(await plan_as("")))
-
-    async def make(batch_id: str) -> dict[str, Any]:
-        by.check_priority(said.priority)
-        plan = await plan_as(batch_id)
-        check_bytes(plan.sweep.stored_bytes, f"{len(plan.sweep):,} jobs", "e3 vary")
-        batch = await queue_sweep(context.store, context.workspace, by, plan.sweep)
-        return shown_batch(batch) | {"warnings": list(plan.warnings)}
-
-    async def find(batch_id: str) -> dict[str, Any] | None:
-        batch = await context.store.run(ops.find_batch, batch_id)
-        return None if batch is None or batch.status is BatchStatus.PENDING else shown_batch(batch) | {"warnings": []}
-
+        return JsonAnswer(shown_plan(await plan("")))
     body = {"of": job.id, **said.model_dump(mode="json", exclude_unset=True)}
     wanted = IdempotentRequest(key=key, route="batches", body=body)
-    return await once(context, caller, wanted, original.name(), make, find)
+    return await sweep_once(context, by, caller, wanted, original.name(), plan, said.priority, "e3 vary")
 
 
 @router.get("/{name}/takes", response_model=TakesShown, responses=problems(404))

@@ -11,7 +11,7 @@ from comfyui_agent.pools import REQUESTS
 from comfyui_agent.usecases.workflow_import import import_upload
 from comfyui_agent.web.api.models import WorkflowImported, WorkflowList, WorkflowWhole
 from comfyui_agent.web.api.parameters import PREFIX, ByAdmin, Here, User
-from comfyui_agent.web.openapi import BODY_IS_A_FILE, problems
+from comfyui_agent.web.openapi import UPLOAD, problems
 
 router = APIRouter(prefix=f"{PREFIX}/workflows", tags=["workflows"])
 
@@ -31,13 +31,7 @@ async def show(context: Here, _: User, workflow_id: Annotated[str, Path(min_leng
     return found | {"template_path": context.workspace.without_root(found["template_path"])}
 
 
-@router.post(
-    "",
-    status_code=201,
-    response_model=WorkflowImported,
-    responses=problems(409, sends=True),
-    openapi_extra=BODY_IS_A_FILE,
-)
+@router.post("", response_model=WorkflowImported, **UPLOAD)
 async def import_file(
     context: Here,
     by: ByAdmin,
