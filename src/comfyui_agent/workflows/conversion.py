@@ -217,16 +217,13 @@ def _bypass(node: LoadedNode, slot: int, wanted: str) -> int | None:
     types = [each.type for each in node.inputs]
     if not types or not 0 <= slot < len(node.outputs):
         return None
-    made = node.outputs[slot]
     if wanted in ("*", ""):
         return slot if slot < len(types) else 0
-
-    def fits(kind: str) -> bool:
-        return _connects(kind, made) and _connects(kind, wanted)
-
-    if slot < len(types) and fits(types[slot]):
+    made = node.outputs[slot]
+    fitting = [at for at, kind in enumerate(types) if _connects(kind, made) and _connects(kind, wanted)]
+    if slot in fitting:
         return slot
-    return types.index(wanted) if wanted in types else next((at for at, kind in enumerate(types) if fits(kind)), None)
+    return types.index(wanted) if wanted in types else next(iter(fitting), None)
 
 
 def _connects(one: str, other: str) -> bool:

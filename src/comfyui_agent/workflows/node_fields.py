@@ -83,10 +83,8 @@ class NodeFields:
         given = {slot.name: slot for slot in self._node.inputs}
         found = {slot.name: slot for spec in self._kind.inputs for slot in self._slots_of(spec, given)}
         combos = tuple(f"{spec.name}." for spec in self._kind.inputs if spec.type == DYNAMIC_COMBO)
-        for name, slot in given.items():
-            if name not in found and not (combos and name.startswith(combos)):
-                found[name] = slot
-        return list(found.values())
+        others = (slot for name, slot in given.items() if name not in found and not name.startswith(combos))
+        return [*found.values(), *others]
 
     def _slots_of(self, spec: InputSpec, given: dict[str, Slot]) -> Iterable[Slot]:
         if spec.type == AUTOGROW:

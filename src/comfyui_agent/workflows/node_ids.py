@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from comfyui_agent.workflows.editor_graph import EditorDocument, EditorGraph, EditorNode
 
 
@@ -14,9 +16,7 @@ def make_ids_unique(document: EditorDocument) -> None:
         names = renamed[graph.id] = {}
         for node_id in graph.nodes:
             if node_id in used:
-                last += 1
-                while str(last) in used:
-                    last += 1
+                last = next(number for number in count(last + 1) if str(number) not in used)
                 names[node_id] = str(last)
             last = max(last, _number(node_id))
             used.add(names.get(node_id, node_id))
