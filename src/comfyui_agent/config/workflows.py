@@ -19,7 +19,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Place, Places, Recipe, bind
 from comfyui_agent.domain.drawing import Drawn, NoFiles, TextFiles, draw, new_seed
 from comfyui_agent.domain.jobs import Template
-from comfyui_agent.domain.needs import Offered
+from comfyui_agent.domain.needs import Offered, choices_among
 from comfyui_agent.domain.prompts import Graph, NoSuchPlace
 from comfyui_agent.domain.texts import suggest
 from comfyui_agent.workflows.errors import NoDefinitions, NoWorkflowFound, WorkflowError
@@ -237,8 +237,7 @@ def _usual_as_json(workflow: Workflow, offers: Sequence[Offered]) -> list[dict[s
     for places, name in named.items():
         place = workflow.places.all.get(places[0]) if places else None
         if place is not None:
-            offered = [choices for each in offers if (choices := each.get(place.class_type, {}).get(place.name))]
-            choices = sorted({choice for each in offered for choice in each}) or None
+            choices = choices_among(offers, place.class_type, place.name) or None
             value = recipe.defaults.get(name, place.value)
             found.append({"name": name, "places": list(places), "value": value, "choices": choices})
     return found

@@ -30,6 +30,11 @@ Offered = Mapping[str, Mapping[str, Collection[str]]]
 """The choices at a server, by node class and input. Classes that it does not have are missing."""
 
 
+def choices_among(offers: Iterable[Offered], class_type: str, name: str) -> list[str]:
+    """What any of some servers offers at an input of a class of nodes."""
+    return sorted({choice for each in offers for choice in each.get(class_type, {}).get(name) or ()})
+
+
 class ModelInput(NamedTuple):
     """A model that a graph names, with the input that names it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, is_link, natural_order
@@ -72,7 +73,7 @@ class _Search:
     def run(self) -> dict[str, dict[Places, None]]:
         nodes = natural_order(self.graph)
         samplers = [node_id for node_id in nodes if self._is_sampler(node_id)][:MOST_SAMPLERS]
-        for sampler in sorted(samplers, key=lambda each: len(self._upstream(each).intersection(samplers))):
+        for sampler in sorted(samplers, key=lambda each: len({*self._walk(each)}.intersection(samplers))):
             self._of_sampler(sampler)
         prompts, negative = self.found.get("prompt", {}), self.found.get("negative_prompt", {})
         self.found["negative_prompt"] = {each: None for each in negative if each not in prompts}
@@ -87,10 +88,9 @@ class _Search:
             for places in self._texts(sampler, role):
                 self._note(name, places)
         for name, (called, links) in SETTINGS.items():
-            places = self._places(sampler, called)
-            for node_id in () if places else self._walk(sampler, links, ("sigmas", "noise", "sampler", "guider")):
-                places = places or self._places(node_id, called)
-            self._note(name, places)
+            behind = self._walk(sampler, links, ("sigmas", "noise", "sampler", "guider"))
+            found = (self._places(node_id, called) for node_id in chain([sampler], behind))
+            self._note(name, next(filter(None, found), ()))
         for node_id in self._walk(sampler, TO_LATENT, TO_LATENT):
             if self._is_sampler(node_id):
                 break  # its picture is taken on from there
@@ -115,28 +115,20 @@ class _Search:
         value: Any = inputs_of(self.graph, node_id).get(name)
         return (value[0], value[1]) if is_link(value) and value[0] in self.graph else None
 
-    def _walk(self, node_id: str, first: tuple[str, ...], then: tuple[str, ...]) -> Iterator[str]:
-        """Nodes upstream, the nearest first: through `first` from the node itself, through `then` from the others."""
+    def _walk(self, node_id: str, first: tuple[str, ...] = (), then: tuple[str, ...] = ()) -> Iterator[str]:
+        """Nodes upstream, the nearest first: through `first` from the node itself, through `then` from the others.
+
+        Without names, through all inputs.
+        """
         seen, waiting = {node_id}, [(node_id, first)]
         while waiting:
             current, names = waiting.pop(0)
-            for name in names:
+            for name in names or inputs_of(self.graph, current):
                 source = self._source(current, name)
                 if source is not None and source[0] not in seen:
                     seen.add(source[0])
                     waiting.append((source[0], then))
                     yield source[0]
-
-    def _upstream(self, node_id: str) -> set[str]:
-        seen, waiting = set[str](), [node_id]
-        while waiting:
-            current = waiting.pop()
-            for name in inputs_of(self.graph, current):
-                source = self._source(current, name)
-                if source is not None and source[0] not in seen:
-                    seen.add(source[0])
-                    waiting.append(source[0])
-        return seen
 
     def _texts(self, sampler: str, role: str) -> Iterator[Places]:
         """The texts that reach a sampler as its positive or negative conditioning."""

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import FileResponse, Response
 
 from comfyui_agent.access.problem import Problem
+from comfyui_agent.comfy.content import HEAD
 from comfyui_agent.engine.intake.input_files import KEPT_INPUT
 from comfyui_agent.pictures.thumbnails import NoThumbnail
 from comfyui_agent.pools import FILES
@@ -23,7 +24,6 @@ from comfyui_agent.web.outputs import ATTACHMENT, WIDTHS, media_type_of
 
 router = APIRouter(prefix=f"{PREFIX}/inputs", tags=["inputs"])
 FOR_EVER = "private, max-age=31536000, immutable"
-HEAD = 512
 Kept = Annotated[str, Path(pattern=r"^[0-9a-f]{64}\.[a-z0-9]{1,8}$", description="The name of a kept file.")]
 
 

@@ -17,7 +17,7 @@ from comfyui_agent.config.workflows import Workflow, names_of, open_places
 from comfyui_agent.domain.binding import TOKEN, Place, Unbindable
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import job_type_of
-from comfyui_agent.domain.needs import Offered, missing_for, needs_of_template
+from comfyui_agent.domain.needs import Offered, choices_among, missing_for, needs_of_template
 from comfyui_agent.domain.node_classes import takes_file
 from comfyui_agent.domain.prompts import NoSuchPlace
 from comfyui_agent.domain.states import JobStatus
@@ -93,10 +93,9 @@ async def build(view: View) -> Screen:
         raise NoScreen(f"there is nothing to make of the kind {kind[:100]!r}: it is one of {', '.join(SENTENCES)}")
     try:
         begun = await _begun(view)
-    except Problem as problem:
-        begun = Begun((), trouble=f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}")
-    except UseCaseError as error:
-        begun = Begun((), trouble=f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}")
+    except (Problem, UseCaseError) as error:
+        message = error.detail if isinstance(error, Problem) else error.message
+        begun = Begun((), trouble=f"{message[:1].upper()}{message[1:]}. {error.remedy}")
     workflow = begun.workflow
     offers = await _offers(view, workflow) if workflow is not None else {}
     fields = await REQUESTS.run(_fields, workflow, begun, list(offers.values())) if workflow is not None else []
@@ -108,11 +107,7 @@ async def build(view: View) -> Screen:
         "trouble": begun.trouble,
         "missing": _missing(workflow, offers) if workflow is not None else "",
         "workflow": workflow.recipe if workflow else None,
-        "job_type": begun.job.job_type
-        if begun.job and begun.is_again
-        else job_type_of(workflow.graph)
-        if workflow
-        else "",
+        "job_type": _job_type(begun),
         "required": [field for field in fields if field.rank < 2],
         "others": [field for field in fields if field.rank == 2],
         "prompts": [field.name for field in fields if field.kind == "long"],
@@ -121,6 +116,12 @@ async def build(view: View) -> Screen:
         "estimate": estimate,
     }
     return Screen("new.html", "New", _sentence(kind, begun), values=values, section="new")
+
+
+def _job_type(begun: Begun) -> str:
+    if begun.job is not None and begun.is_again:
+        return begun.job.job_type
+    return job_type_of(begun.workflow.graph) if begun.workflow is not None else ""
 
 
 def _sentence(kind: str, begun: Begun) -> str:
@@ -240,8 +241,7 @@ def _choices(place: Place | None, kind: str, offers: Sequence[Offered]) -> list[
     """What servers offer at a place, without numbers and files to load."""
     if place is None or kind != "text" or takes_file(place.class_type, place.name):
         return []
-    offered = (each.get(place.class_type, {}).get(place.name) or () for each in offers)
-    return sorted({choice for each in offered for choice in each})[:MOST_CHOICES]
+    return choices_among(offers, place.class_type, place.name)[:MOST_CHOICES]
 
 
 def _place(workflow: Workflow, name: str) -> Place | None:
