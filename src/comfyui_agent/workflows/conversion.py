@@ -74,7 +74,7 @@ def convert(
         if not is_old:
             make_ids_unique(editor)
         expand_groups(editor, definitions, effort)
-        root = Loading(editor, definitions, is_old, effort).load()
+        root = Loading(editor, definitions, is_old, effort).load(editor.root)
         return _Conversion(is_old, choose, effort).run(root)
     except RecursionError:
         raise BadWorkflow("it is nested too deep") from None

@@ -31,7 +31,7 @@ class NotConvertible(WorkflowError):
 
     def __init__(self, node_id: str, title: str, reason: str) -> None:
         super().__init__(f"node {shown(node_id)} ({shown(title)}): {reason}")
-        self.node_id, self.title, self.reason = node_id, title, reason
+        self.reason = reason
 
 
 class NoDefinitions(WorkflowError):

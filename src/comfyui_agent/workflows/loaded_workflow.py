@@ -101,10 +101,7 @@ class Loading:
         self._classes: dict[str, NodeClass] = {}
         self._loaded: dict[str, LoadedGraph | None] = {}
 
-    def load(self) -> LoadedGraph:
-        return self._load(self._document.root)
-
-    def _load(self, graph: EditorGraph) -> LoadedGraph:
+    def load(self, graph: EditorGraph) -> LoadedGraph:
         loaded = LoadedGraph(graph, {node.id: self._load_node(node) for node in graph.nodes.values()}, self._effort)
         for host in loaded.nodes.values():
             if host.subgraph is not None and not self._is_old:
@@ -132,7 +129,7 @@ class Loading:
     def _subgraph(self, name: str) -> LoadedGraph:
         if name not in self._loaded:
             self._loaded[name] = None
-            self._loaded[name] = self._load(self._document.subgraphs[name])
+            self._loaded[name] = self.load(self._document.subgraphs[name])
         found = self._loaded[name]
         if found is None:
             raise BadWorkflow(f"subgraph {self._document.subgraphs[name].name!r} contains itself")

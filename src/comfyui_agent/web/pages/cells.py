@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
+from comfyui_agent.access.problem import Problem
 from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.batches.members import label_of, settings_of
 from comfyui_agent.domain.batches import Batch, BatchKind
+from comfyui_agent.domain.binding import Recipe
 from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
@@ -31,12 +33,28 @@ async def batch_here(view: View, kind: BatchKind | None = None) -> Batch:
     return batch
 
 
+async def job_named(view: View, name: str) -> Job:
+    """The job with a name or an id. NoScreen if there is none."""
+    job = await view.context.job_named(name)
+    if job is None:
+        raise NoScreen(f"there is no job {name[:200]!r}: look for it in the queue")
+    return job
+
+
 async def jobs_here(view: View, wanted: JobFilter, most: int, start: str) -> JobPage:
     """A page of jobs at the cursor in the query. `start` says where the list begins, if the cursor is bad."""
     try:
         return await view.context.store.run(ops.job_page, wanted, view.asked("cursor") or None, most)
     except BadCursor:
         raise NoScreen(f"this part of the list is not there any more: begin at {start}") from None
+
+
+async def recipes_here(view: View) -> Mapping[str, Recipe]:
+    """What `workflows.yaml` names. Nothing while it is wrong."""
+    try:
+        return await view.context.submissions.recipes()
+    except Problem:
+        return {}
 
 
 async def maker(view: View, made: Job | Batch) -> str:

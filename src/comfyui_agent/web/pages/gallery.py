@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from comfyui_agent.access.problem import Problem
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter, Rated
 from comfyui_agent.store.records import Counts
 from comfyui_agent.usecases.prompts import Made
-from comfyui_agent.web.pages.cells import jobs_here
+from comfyui_agent.web.pages.cells import jobs_here, recipes_here
 from comfyui_agent.web.screens import NoScreen, Screen, View
 
 AT_ONCE = 60
@@ -35,10 +34,7 @@ async def build(view: View) -> Screen:
     page = await jobs_here(view, _wanted(asked), AT_ONCE, "/gallery")
     made = await view.context.prompts.made([job.id for job in page.jobs])
     counts = await store.run(ops.count_jobs)
-    try:
-        workflows = list(await view.context.submissions.recipes())
-    except Problem:
-        workflows = []
+    workflows = await recipes_here(view)
     models = await store.run(ops.known_models, MODELS_LOOKED_AT)
     batches = await store.run(ops.newest_batches, limit=BATCHES_LISTED)
     values: dict[str, Any] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from comfyui_agent.access.problem import Problem
 from comfyui_agent.comfy.address import name_of
 from comfyui_agent.domain.badges import badge_of
 from comfyui_agent.domain.jobs import Job
@@ -21,8 +20,8 @@ from comfyui_agent.usecases.takes import JobTake, takes_of
 from comfyui_agent.web.explanations import explain
 from comfyui_agent.web.html import seconds
 from comfyui_agent.web.outputs import Result
-from comfyui_agent.web.pages.cells import lowest_priority, maker, short_label
-from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
+from comfyui_agent.web.pages.cells import job_named, lowest_priority, maker, recipes_here, short_label
+from comfyui_agent.web.screens import Fragment, Screen, View
 
 LARGEST_SHOWN = 200_000
 LONGEST_VALUE = 4_000
@@ -30,10 +29,7 @@ MOST_RESULTS = 60
 
 
 async def build(view: View) -> Screen:
-    store, name = view.context.store, view.names["name"]
-    job = await view.context.job_named(name)
-    if job is None:
-        raise NoScreen(f"there is no job {name[:200]!r}: look for it in the queue")
+    store, job = view.context.store, await job_named(view, view.names["name"])
     attempts = await store.run(ops.list_attempts, job.id)
     live = next((run for run in await view.context.fleet.live() if run.job_id == job.id), None)
     batch = await store.run(ops.find_batch, job.batch_id) if job.batch_id else None
@@ -75,19 +71,12 @@ async def _takes(view: View, job: Job) -> list[tuple[JobTake, list[Result]]]:
 
 async def upscalers(view: View) -> list[str]:
     """The workflows that make a larger picture."""
-    try:
-        recipes = await view.context.submissions.recipes()
-    except Problem:
-        return []
-    return [name for name, recipe in recipes.items() if recipe.purpose == "upscale"]
+    return [name for name, recipe in (await recipes_here(view)).items() if recipe.purpose == "upscale"]
 
 
 async def large(view: View) -> Fragment:
     """The large view of a job: its result, how it was made, and what can be done next."""
-    job = await view.context.job_named(view.names["name"])
-    if job is None:
-        raise NoScreen(f"there is no job {view.names['name'][:200]!r}: look for it in the queue")
-    store = view.context.store
+    store, job = view.context.store, await job_named(view, view.names["name"])
     sending = await view.context.submissions.sending(job, await store.run(ops.list_attempts, job.id))
     batch = await store.run(ops.find_batch, job.batch_id) if job.batch_id else None
     about = (await view.context.cells.of([job]))[job.id]

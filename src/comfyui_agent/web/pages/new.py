@@ -30,6 +30,7 @@ from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.rows import parsed_object
 from comfyui_agent.usecases.errors import UseCaseError
 from comfyui_agent.usecases.variations import original_of, picture_input
+from comfyui_agent.web.pages.cells import job_named
 from comfyui_agent.web.screens import NoScreen, Screen, View
 
 SENTENCES = {
@@ -136,12 +137,12 @@ def _sentence(kind: str, begun: Begun) -> str:
 async def _begun(view: View) -> Begun:
     submissions = view.context.submissions
     if view.asked("from"):
-        job = await _named(view, "from")
+        job = await job_named(view, view.asked("from"))
         original = await original_of(view.context.store, submissions.intake, job)
         return Begun((), original.workflow, {}, job, is_again=True)
     known = [each.workflow_id for each in await submissions.workflows() if not each.problem]
     if view.asked("use"):
-        job = await _named(view, "use")
+        job = await job_named(view, view.asked("use"))
         return await _on_picture(view, known, job.outputs[0] if job.outputs else "", job)
     if view.asked("picture"):
         return await _on_picture(view, known, view.asked("picture"))
@@ -164,13 +165,6 @@ async def _on_picture(view: View, known: Sequence[str], picture: str, job: Job |
     chosen = asked if asked in takers else next(iter(takers))
     workflow = await view.context.submissions.workflow(chosen)
     return Begun(tuple(takers), workflow, {takers[chosen]: picture}, job)
-
-
-async def _named(view: View, parameter: str) -> Job:
-    job = await view.context.job_named(view.asked(parameter))
-    if job is None:
-        raise NoScreen(f"there is no job {view.asked(parameter)[:200]!r}: look for it in the queue")
-    return job
 
 
 async def _example(view: View, workflow_id: str) -> tuple[Job | None, dict[str, float]]:

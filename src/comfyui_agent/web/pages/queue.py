@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from comfyui_agent.access.problem import Problem
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.records import Counts
-from comfyui_agent.web.pages.cells import jobs_here, live_by_job, looks, lowest_priority
+from comfyui_agent.web.pages.cells import jobs_here, live_by_job, looks, lowest_priority, recipes_here
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 
 AT_ONCE = 50
@@ -40,10 +39,7 @@ async def build(view: View) -> Screen:
         Fragment("queue-tabs", {"counts": counts, "asked": asked}),
         Fragment("queue-list", jobs, (rows, page.cursor, lowest)),
     )
-    try:
-        workflows = list(await view.context.submissions.recipes())
-    except Problem:
-        workflows = []
+    workflows = await recipes_here(view)
     servers = await view.context.fleet.known()
     values = {
         "asked": asked,
