@@ -23,38 +23,51 @@ SELECT {json_list(id)} AS ids FROM (
         WHERE status = 'pending' AND priority IS NOT NULL ORDER BY priority NULLS FIRST, id LIMIT :most) AS part
     LIMIT :most) AS listed;
 
+-- part: ended_jobs
+jobs {index(idx_jobs_ended)} WHERE status = :status
+
+-- part: attention_jobs
+jobs {index(idx_jobs_attention)}
+WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
+
+-- part: rated_jobs
+jobs {index(idx_jobs_rated)} WHERE rating = :rating
+
+-- part: newest_of(which)
+SELECT {json_list(id)} AS ids FROM (
+    SELECT id FROM {{which}_jobs} ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS listed
+
+-- part: without_end_of(which)
+SELECT {json_list(id)} AS ids FROM (
+    SELECT id FROM {{which}_jobs} AND end_time IS NULL AND id < :id ORDER BY id DESC LIMIT :most) AS listed
+
 -- name: ended_first
 -- Newest first. Jobs without an end come last.
-SELECT {json_list(id)} AS ids FROM (
-    SELECT id FROM jobs {index(idx_jobs_ended)} WHERE status = :status
-    ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS listed;
+{newest_of(ended)};
+
+-- name: ended_after
+{older_of(ended)};
 
 -- name: ended_after_none
-SELECT {json_list(id)} AS ids FROM (
-    SELECT id FROM jobs {index(idx_jobs_ended)}
-    WHERE status = :status AND end_time IS NULL AND id < :id ORDER BY id DESC LIMIT :most) AS listed;
+{without_end_of(ended)};
 
 -- name: attention_first
-SELECT {json_list(id)} AS ids FROM (
-    SELECT id FROM jobs {index(idx_jobs_attention)}
-    WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
-    ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS listed;
+{newest_of(attention)};
+
+-- name: attention_after
+{older_of(attention)};
 
 -- name: attention_after_none
-SELECT {json_list(id)} AS ids FROM (
-    SELECT id FROM jobs {index(idx_jobs_attention)}
-    WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
-        AND end_time IS NULL AND id < :id ORDER BY id DESC LIMIT :most) AS listed;
+{without_end_of(attention)};
 
 -- name: rated_first
-SELECT {json_list(id)} AS ids FROM (
-    SELECT id FROM jobs {index(idx_jobs_rated)} WHERE rating = :rating
-    ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS listed;
+{newest_of(rated)};
+
+-- name: rated_after
+{older_of(rated)};
 
 -- name: rated_after_none
-SELECT {json_list(id)} AS ids FROM (
-    SELECT id FROM jobs {index(idx_jobs_rated)}
-    WHERE rating = :rating AND end_time IS NULL AND id < :id ORDER BY id DESC LIMIT :most) AS listed;
+{without_end_of(rated)};
 
 -- name: members_first
 -- The members of a batch in their order. Members without a place come last.

@@ -272,32 +272,11 @@ SELECT {json_list(id)} AS ids FROM (
     SELECT id FROM jobs WHERE status = 'pending' AND (priority, id) > (:key, :id)
     ORDER BY priority NULLS FIRST, id LIMIT :most) AS listed;
 
--- name: ended_after
+-- part: older_of(which)
 SELECT {json_list(id)} AS ids FROM (
     SELECT * FROM (
-        SELECT id FROM jobs WHERE status = :status AND (end_time, id) < (:key, :id)
+        SELECT id FROM {{which}_jobs} AND (end_time, id) < (:key, :id)
         ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
     UNION ALL SELECT * FROM (
-        SELECT id FROM jobs WHERE status = :status AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
-    LIMIT :most) AS listed;
-
--- name: attention_after
-SELECT {json_list(id)} AS ids FROM (
-    SELECT * FROM (
-        SELECT id FROM jobs
-        WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
-            AND (end_time, id) < (:key, :id) ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
-    UNION ALL SELECT * FROM (
-        SELECT id FROM jobs
-        WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
-            AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
-    LIMIT :most) AS listed;
-
--- name: rated_after
-SELECT {json_list(id)} AS ids FROM (
-    SELECT * FROM (
-        SELECT id FROM jobs WHERE rating = :rating AND (end_time, id) < (:key, :id)
-        ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
-    UNION ALL SELECT * FROM (
-        SELECT id FROM jobs WHERE rating = :rating AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
-    LIMIT :most) AS listed;
+        SELECT id FROM {{which}_jobs} AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
+    LIMIT :most) AS listed

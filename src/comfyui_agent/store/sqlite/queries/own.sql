@@ -226,44 +226,13 @@ SELECT {json_list(id)} AS ids FROM (
         WHERE status = 'pending' AND priority > :key ORDER BY priority NULLS FIRST, id LIMIT :most) AS part
     LIMIT :most) AS listed;
 
--- name: ended_after
+-- part: older_of(which)
 SELECT {json_list(id)} AS ids FROM (
     SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_ended)}
-        WHERE status = :status AND end_time = :key AND id < :id ORDER BY id DESC LIMIT :most) AS part
+        SELECT id FROM {{which}_jobs} AND end_time = :key AND id < :id ORDER BY id DESC LIMIT :most) AS part
     UNION ALL SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_ended)}
-        WHERE status = :status AND end_time < :key ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
+        SELECT id FROM {{which}_jobs} AND end_time < :key
+        ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
     UNION ALL SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_ended)}
-        WHERE status = :status AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
-    LIMIT :most) AS listed;
-
--- name: rated_after
-SELECT {json_list(id)} AS ids FROM (
-    SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_rated)}
-        WHERE rating = :rating AND end_time = :key AND id < :id ORDER BY id DESC LIMIT :most) AS part
-    UNION ALL SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_rated)}
-        WHERE rating = :rating AND end_time < :key ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
-    UNION ALL SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_rated)}
-        WHERE rating = :rating AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
-    LIMIT :most) AS listed;
-
--- name: attention_after
-SELECT {json_list(id)} AS ids FROM (
-    SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_attention)}
-        WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
-            AND end_time = :key AND id < :id ORDER BY id DESC LIMIT :most) AS part
-    UNION ALL SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_attention)}
-        WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
-            AND end_time < :key ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most) AS part
-    UNION ALL SELECT * FROM (
-        SELECT id FROM jobs {index(idx_jobs_attention)}
-        WHERE status = 'failed' AND failure_class IS DISTINCT FROM 'cancelled' AND dismissed_at IS NULL
-            AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
-    LIMIT :most) AS listed;
+        SELECT id FROM {{which}_jobs} AND end_time IS NULL ORDER BY id DESC LIMIT :most) AS part
+    LIMIT :most) AS listed
