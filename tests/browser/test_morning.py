@@ -147,7 +147,7 @@ def test_a_picture_opens_large_with_its_settings_and_what_can_be_done_next(
         dialog.get_by_role("link", name="Download").click()
     assert download.value.suggested_filename.endswith(".png")
     dialog.get_by_role("button", name="Copy settings").click()
-    expect(dialog.get_by_text("The settings are copied")).to_be_visible()
+    expect(dialog.get_by_text("Copied: the settings")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
     dialog.get_by_role("button", name="Close", exact=True).first.click()
     expect(dialog).to_be_hidden()

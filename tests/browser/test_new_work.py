@@ -10,6 +10,7 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from support.browser import Site, Visit
+from support.pictures import png
 
 PORTRAIT = "wf_realistic_portrait"
 SCRIPT = "<script>window.ran = 1</script><img src=x onerror='window.ran = 2'>"
@@ -68,6 +69,32 @@ def test_problems_of_a_form_are_shown_at_their_fields(site: Site, visit: Visit) 
     expect(page.get_by_label("prompt", exact=True)).to_have_attribute("aria-invalid", "true")
     expect(page.get_by_label("seed", exact=True)).to_have_attribute("aria-invalid", "true")
     assert page.url.endswith(f"/new?workflow={PORTRAIT}")
+
+
+def test_models_are_searched_in_a_list_with_the_pictures_that_their_server_has(site: Site, visit: Visit) -> None:
+    [server] = site.servers
+    models = server.folder / "output" / ".e3sim" / "models" / "checkpoints"
+    models.mkdir(parents=True, exist_ok=True)
+    (models / "e3_inkwash_v1.preview.png").write_bytes(png(size=(300, 200)))
+    page = visit(site, f"/new?workflow={PORTRAIT}").page
+    field = page.get_by_role("combobox", name="checkpoint")
+    if not field.is_visible():
+        page.get_by_text("More inputs").click()
+    field.click()
+    offered = page.get_by_role("listbox", name="checkpoint").get_by_role("option")
+    expect(offered).to_have_count(3)
+    field.fill("e3 INK")
+    expect(offered).to_have_count(1)
+    expect(offered.get_by_role("presentation")).to_have_js_property("naturalWidth", 160)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(field).to_have_value("e3_inkwash_v1.safetensors")
+    expect(offered).to_have_count(0)
+    field.press("ArrowDown")
+    expect(offered).to_have_count(3)
+    expect(offered.get_by_role("presentation")).to_have_count(1)  # the others have no picture
+    page.keyboard.press("Escape")
+    expect(field).to_have_attribute("aria-expanded", "false")
 
 
 def test_a_sweep_says_how_many_pictures_it_will_be_before_it_is_queued(site: Site, visit: Visit) -> None:

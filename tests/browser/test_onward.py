@@ -45,6 +45,16 @@ def test_again_is_a_click_and_a_changed_form_sends_only_what_differs(site: Site,
     assert changed["inputs"] == job["inputs"] | {"2.text": "an owl"}
 
 
+def test_where_a_result_lies_is_copied(site: Site, visit: Visit) -> None:
+    job = done(site, "lies")
+    page = visit(site, f"/jobs/{job['id']}").page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    expected = str(site.workspace.root.resolve() / job["outputs"][0])
+    page.get_by_role("button", name="Copy path").click()
+    expect(page.get_by_text(f"Copied: {expected}")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == expected
+
+
 def test_a_sweep_around_a_job_is_counted_before_it_is_queued(site: Site, visit: Visit) -> None:
     job = done(site, "around")
     page = visit(site, f"/new?kind=sweep&from={job['id']}").page

@@ -61,6 +61,10 @@ def test_no_page_scrolls_sideways_on_a_phone(tour: Tour) -> None:
     assert {name: seen.too_wide for name, seen in tour.items() if seen.too_wide > 0} == {}
 
 
+def test_nothing_is_covered_cut_or_faint_in_any_size_light_and_dark(tour: Tour) -> None:
+    assert {name: seen.flaws for name, seen in tour.items() if seen.flaws} == {}
+
+
 def test_every_screen_is_on_the_tour() -> None:
     scene = Scene(Site(AgentWorkspace(Path(), []), ()), "sweep", "finished", "book", 1, 2, 3)
     walked = {

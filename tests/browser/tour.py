@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from PIL import Image
 from playwright.sync_api import BrowserContext, FloatRect, Page, expect
@@ -15,6 +18,10 @@ from browser.scene import Scene
 from support.browser import DESK, PHONE, Visitor, until
 
 TALLEST = 1600
+SIZES = ((1280, 800), (1920, 1080), (390, 844))
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+PICTURES = os.environ.pop("E3_SIZES", "")
+"""A folder: each screen in each size and scheme is kept there."""
 HEAVIEST = 170_000
 """Of a picture, in pixels and in bytes."""
 
@@ -78,6 +85,44 @@ FAINT = """
   return [...faint.values()];
 }
 """
+MISPLACED = """
+() => {
+  const found = [];
+  const say = (what, element) => {
+    const words = (element.innerText || element.getAttribute("aria-label") || element.id || element.className).trim();
+    found.push(`${what}: ${words.slice(0, 40)} (${element.className || element.tagName.toLowerCase()})`);
+  };
+  const wide = document.documentElement.scrollWidth - innerWidth;
+  if (wide > 0) found.push(`${wide} px too wide`);
+  const place = document.querySelector("dialog[open]") ?? document.body;
+  const isSeen = (element) => element.checkVisibility({opacityProperty: true, visibilityProperty: true});
+  const ancestors = (element) => (element ? [element, ...ancestors(element.parentElement)] : []);
+  const scrolls = (element) => ancestors(element.parentElement)
+    .some((each) => ["auto", "scroll"].includes(getComputedStyle(each).overflowX));
+  const isInFront = (element) => ancestors(element)
+    .some((each) => each !== document.body && ["sticky", "fixed"].includes(getComputedStyle(each).position));
+  for (const element of place.querySelectorAll("a, button, input, select, textarea, summary")) {
+    const box = element.getBoundingClientRect();
+    const isThere = isSeen(element) && box.width > 1 && box.height > 1 && !element.closest(".unseen, [inert]");
+    if (!isThere) continue;
+    if (!scrolls(element) && (box.left < -1 || box.right > innerWidth + 1)) say("out of sight", element);
+    const [x, y] = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
+    if (x < 0 || y < 0 || x >= innerWidth || y >= innerHeight) continue;
+    const top = document.elementFromPoint(x, y);
+    const isLabel = top?.closest("label")?.control === element || top?.closest("label")?.contains(element);
+    const isBar = top && isInFront(top) && !isInFront(element);
+    if (top && !element.contains(top) && !top.contains(element) && !isLabel && !isBar) say("covered", element);
+  }
+  for (const element of place.querySelectorAll("h1, h2, h3, p, button, .button, dd, dt, label, th, td, summary")) {
+    const style = getComputedStyle(element);
+    const isShort = style.textOverflow === "ellipsis" || style.webkitLineClamp !== "none" || element.matches(".unseen");
+    const isCut = style.overflowX !== "visible" ? element.scrollWidth > element.clientWidth + 1 : false;
+    if (isSeen(element) && isCut && !isShort && !["auto", "scroll"].includes(style.overflowX)) say("cut", element);
+  }
+  return found;
+}
+"""
+SETTLED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 LOADED = """
 (height) => [...document.images].every((image) =>
   image.complete || image.getBoundingClientRect().top > height || !image.checkVisibility())
@@ -92,26 +137,28 @@ class Stop:
     path: Callable[[Scene], str]
     shots: tuple[str, ...] = ("light",)
     is_live: bool = True
+    main: str = ""
+    """The button or link that most people want there. Such a stop is looked at in every size and scheme."""
 
 
 ALL = ("light", "dark", "phone")
 STOPS = (
-    Stop("overview", lambda _: "/", ALL),
+    Stop("overview", lambda _: "/", ALL, main="New"),
     Stop("queue", lambda _: "/queue", ALL),
-    Stop("gallery", lambda _: "/gallery", ALL),
-    Stop("job", lambda scene: f"/jobs/{scene.job}", ALL),
+    Stop("gallery", lambda _: "/gallery", ALL, main="Slideshow"),
+    Stop("job", lambda scene: f"/jobs/{scene.job}", ALL, main="Again with a new seed"),
     Stop("job-failed", lambda scene: f"/jobs/{scene.failed}", ("light", "dark")),
     Stop("job-waiting", lambda scene: f"/jobs/{scene.waiting}", ()),
     Stop("batches", lambda _: "/batches"),
-    Stop("batch", lambda scene: f"/batches/{scene.sweep}", ALL),
+    Stop("batch", lambda scene: f"/batches/{scene.sweep}", ALL, main="Pause"),
     Stop("batch-list", lambda scene: f"/batches/{scene.sweep}?status=pending", ()),
     Stop("compare", lambda scene: f"/batches/{scene.finished}?compare={scene.cells()[0]},{scene.cells()[1]}", ALL),
-    Stop("large", lambda scene: f"/batches/{scene.finished}#job-{scene.cells()[0]}", ALL),
+    Stop("large", lambda scene: f"/batches/{scene.finished}#job-{scene.cells()[0]}", ALL, main="Change and run"),
     Stop("books", lambda _: "/books"),
-    Stop("book", lambda scene: f"/books/{scene.book}", ALL),
+    Stop("book", lambda scene: f"/books/{scene.book}", ALL, main="Retry all failed pages"),
     Stop("servers", lambda _: "/servers", ("light", "phone")),
     Stop("reports", lambda _: "/reports"),
-    Stop("new", lambda _: "/new", ("light", "dark", "phone")),
+    Stop("new", lambda _: "/new", ALL, main="Queue it"),
     Stop("new-sweep", lambda _: "/new?kind=sweep"),
     Stop("new-again", lambda scene: f"/new?from={scene.job}", ("light",)),
     Stop("new-picture", lambda _: "/new?workflow=wf_image_to_image", ()),
@@ -133,6 +180,8 @@ class Seen:
     too_wide: int = 0
     """Pixels by which it is wider than a phone."""
     shots: dict[str, bytes] = field(default_factory=dict)
+    flaws: list[str] = field(default_factory=list)
+    """What is covered, cut or out of sight in some size and scheme."""
 
 
 def walk(context: BrowserContext, scene: Scene, *, is_whole: bool) -> dict[str, Seen]:
@@ -180,8 +229,27 @@ def _look(visitor: Visitor, scene: Scene, stop: Stop, *, is_whole: bool) -> Seen
         page.wait_for_timeout(100)  # what draws itself to the width of the page is told of it after a moment
     if "phone" in stop.shots and is_whole:
         seen.shots["phone"] = _shot(page, is_whole=False)
+    if stop.main:
+        seen.flaws = list(_flaws(page, stop))
     seen.wrong = [*visitor.complaints, *visitor.violations(), *visitor.strangers]
     return seen
+
+
+def _flaws(page: Page, stop: Stop) -> Iterator[str]:
+    """What is wrong with a screen in each size and scheme."""
+    main = re.compile(rf"^{stop.main}")
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
+            page.evaluate(SETTLED)
+            found = [*page.evaluate(MISPLACED), *page.evaluate(FAINT)]
+            there = page.get_by_role("button", name=main).or_(page.get_by_role("link", name=main))
+            found += [] if any(each.is_visible() for each in there.all()) else [f"no {stop.main}"]
+            if PICTURES:
+                shot = page.screenshot(animations="disabled")
+                Path(PICTURES, f"{stop.name}-{width}-{scheme}.png").write_bytes(shot)
+            yield from (f"{width} {scheme}: {words}" for words in found)
 
 
 def _shot(page: Page, *, is_whole: bool) -> bytes:

@@ -234,6 +234,11 @@ async def test_models_are_described(wire: Wire) -> None:
         assert isinstance(entry["size"], int)
     assert (await wire.get("/experiment/models/no-such-folder")).status == 404
     assert (await wire.get("/experiment/models/preview/checkpoints/0/no-such-model.webp")).status == 404
+    assert (await wire.get("/experiment/models/preview/no-such-folder/0/x.safetensors")).status == 404
+    answers = [
+        (await wire.get(f"/experiment/models/preview/checkpoints/{rest}")).status for rest in ("0/", "x/a", "9/a")
+    ]
+    assert answers == ([400, 400, 404] if wire.since("0.28") else [404, 500, 500])
 
 
 async def test_logs_can_be_read_and_followed(wire: Wire) -> None:

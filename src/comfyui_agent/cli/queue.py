@@ -77,10 +77,17 @@ async def ls(
 
 
 @workspace_command()
-async def show(call: Invocation, name: Name) -> None:
+async def show(
+    call: Invocation,
+    name: Name,
+    path: Annotated[bool, typer.Option("--path", help="Only where its results lie, one on each line.")] = False,
+) -> None:
     """Show one job: its state, its results, every run and what went wrong."""
     async with call.opened() as store:
         job = await find_job(store, name)
+        if path:
+            _print_places(call, job)
+            return
         attempts = await store.run(ops.list_attempts, job.id)
         batch = await store.run(ops.find_batch, job.batch_id) if job.batch_id else None
         made_by = await store.run(ops.token_name, job.created_by)
@@ -105,6 +112,17 @@ async def show(call: Invocation, name: Name) -> None:
         typer.echo(one_line(f"run {attempt.number:<8} {_outcome(attempt)}"))
     if job.error_trace:
         typer.echo(printable(f"\n{job.error_trace}"))
+
+
+def _print_places(call: Invocation, job: Job) -> None:
+    places = list(map(call.workspace.results.address, job.outputs))
+    if not places:
+        fail(f"{job.config_name} has no result")
+    if call.as_json:
+        print_json(places)
+        return
+    for place in places:
+        typer.echo(one_line(place))
 
 
 def _workflow_of(job: Job, workspace: Workspace) -> Workflow | None:

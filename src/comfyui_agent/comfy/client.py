@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from comfyui_agent.clock import MONOTONIC_CLOCK, Clock
-from comfyui_agent.comfy import cancellation, downloads, lookup, shapes, submission, uploads
+from comfyui_agent.comfy import cancellation, downloads, lookup, model_files, shapes, submission, uploads
 from comfyui_agent.comfy.address import ServerAddress
 from comfyui_agent.comfy.answers import Freed, QueueView, SystemStats
 from comfyui_agent.comfy.cancellation import Cancellation, can_interrupt_one
@@ -22,6 +22,7 @@ from comfyui_agent.comfy.errors import NoSuchRoute, PromptRejected
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.listener import Tap
 from comfyui_agent.comfy.lookup import Sighting
+from comfyui_agent.comfy.model_files import ModelFile
 from comfyui_agent.comfy.results import ResultFile
 from comfyui_agent.comfy.transport import Transport
 from comfyui_agent.comfy.uploads import Uploaded
@@ -224,6 +225,14 @@ class ComfyClient:
             return await self._transport.get_json(path, _read_names, most=self.limits.definitions_bytes)
         except NoSuchRoute:
             return []
+
+    async def model_files(self, folder: str) -> Mapping[str, ModelFile]:
+        """The files of a model folder as the model library lists them; empty if the server has none."""
+        return await model_files.list_models(self._transport, folder)
+
+    async def model_preview(self, folder: str, name: str, number: int) -> bytes | None:
+        """The picture beside a model file in the folder of that number."""
+        return await model_files.read_preview(self._transport, folder, name, number)
 
 
 def _read_names(document: Any) -> list[str]:

@@ -26,6 +26,20 @@ UNLISTED = frozenset(
 )
 """Classes that save files for the server itself and list nothing."""
 MODEL_ENDINGS = (".safetensors", ".ckpt", ".pt", ".pt2", ".pth", ".bin", ".gguf", ".sft", ".onnx", ".pkl")
+MODEL_FOLDERS = {
+    "ckpt_name": "checkpoints",
+    "lora_name": "loras",
+    "vae_name": "vae",
+    "unet_name": "diffusion_models",
+    "clip_name": "text_encoders",
+    "control_net_name": "controlnet",
+    "style_model_name": "style_models",
+    "hypernetwork_name": "hypernetworks",
+    "gligen_name": "gligen",
+}
+"""ComfyUI's folders of models by the inputs that name a file there."""
+OTHER_FOLDERS = {"CLIPVisionLoader": "clip_vision", "UpscaleModelLoader": "upscale_models"}
+"""Folders of classes whose inputs have names that others have, too."""
 FILES = re.compile("Image|Mask|Video|Audio|3D|Latent")
 FILE_INPUTS = frozenset({"image", "mask", "video", "audio", "file", "model_file", "latent"})
 PROMPT_INPUTS = frozenset({"text", "prompt", "positive", "negative"})
@@ -36,6 +50,11 @@ MARKS = ("[input]", "[output]", "[temp]")
 def takes_file(class_type: str, input_name: str) -> bool:
     """Whether an input seems to name a file in the server's input folder, judged by names."""
     return input_name in FILE_INPUTS and FILES.search(class_type.partition("Load")[2]) is not None
+
+
+def model_folder(class_type: str, input_name: str) -> str:
+    """The folder of models that an input names a file of, as far as names tell; else empty."""
+    return OTHER_FOLDERS.get(class_type) or MODEL_FOLDERS.get(input_name.rstrip("_0123456789"), "")
 
 
 def is_marked(value: str) -> bool:

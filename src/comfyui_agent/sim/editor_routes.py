@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import os
 import time
 from datetime import datetime
 from pathlib import Path
 
 from aiohttp import web
+from PIL import Image, UnidentifiedImageError
 
 from comfyui_agent.sim.engine.card import MODEL_BYTES
+from comfyui_agent.sim.engine.definitions import PICTURES
 from comfyui_agent.sim.engine.simulated import SimulatedEngine
 from comfyui_agent.sim.user_routes import UserRoutes
 from comfyui_agent.wire.prompts import Json
@@ -49,6 +53,7 @@ class EditorRoutes:
             web.get("/workflow_templates", _nothing),
             web.get("/experiment/models", self.model_folders),
             web.get("/experiment/models/{folder}", self.models),
+            web.get("/experiment/models/preview/{folder}/{number}/{file:.*}", self.model_preview),
         ]
         if self._engine.dialect.node_replacements:
             table.append(web.get("/node_replacements", _nothing))
@@ -94,6 +99,30 @@ class EditorRoutes:
             return web.Response(status=404)
         facts = {"pathIndex": 0, "modified": self._started, "created": self._started, "size": MODEL_BYTES}
         return web.json_response([{"name": name, **facts} for name in names])
+
+    async def model_preview(self, request: web.Request) -> web.Response:
+        """The picture that lies beside a model in the simulator's folder. The model itself need not be there."""
+        kind, number, name = (request.match_info[key] for key in ("folder", "number", "file"))
+        is_bounded = self._engine.dialect.model_previews_bounded
+        if is_bounded and not (name and number.lstrip("-").isdecimal()):
+            return web.Response(status=400)
+        at = int(number)
+        folders = self._folder_paths().get(kind)
+        if folders is None or (is_bounded and not 0 <= at < len(folders)):
+            return web.Response(status=404)
+        folder = folders[at]
+        model = Path(os.path.normpath(Path(folder, name)))
+        if not model.is_relative_to(folder):
+            return web.Response(status=403 if is_bounded else 404)
+        found = [path for path in sorted(model.parent.glob("*")) if path.stem in (model.stem, f"{model.stem}.preview")]
+        for picture in (path for path in found if path.suffix.lower() in PICTURES):
+            try:
+                with Image.open(picture) as image, io.BytesIO() as data:
+                    image.save(data, "WEBP")
+                    return web.Response(body=data.getvalue(), content_type="image/webp")
+            except (OSError, ValueError, UnidentifiedImageError):
+                break
+        return web.Response(status=404)
 
     async def folder_paths(self, _: web.Request) -> web.Response:
         return web.json_response(self._folder_paths())

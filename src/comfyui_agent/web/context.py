@@ -10,6 +10,7 @@ from comfyui_agent.access.limits import OpenJobQuota, RequestLimits, TimeShare, 
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job, JobId
 from comfyui_agent.engine.live_runs import want_previews
+from comfyui_agent.fleet.launch.state import server_urls
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
@@ -22,6 +23,7 @@ from comfyui_agent.web.event_feed import EventFeed
 from comfyui_agent.web.fleet_view import FleetView
 from comfyui_agent.web.live_pages import LivePages
 from comfyui_agent.web.metrics import Metrics
+from comfyui_agent.web.model_previews import ModelPreviews
 from comfyui_agent.web.outputs import Outputs
 from comfyui_agent.web.submissions import Submissions
 from comfyui_agent.web.sweep_planning import Planning
@@ -42,6 +44,7 @@ class Context:
         self.fleet = FleetView(store, workspace)
         self.forecasts = Forecasts(store, workspace)
         self.outputs = Outputs(workspace)
+        self.model_previews = ModelPreviews(partial(server_urls, workspace), self.outputs.thumbnails)
         self.prompts = Prompts(store)
         self.cells = CellFacts(self.prompts, self.outputs)
         self.metrics = Metrics(store, self.fleet)

@@ -31,6 +31,7 @@ from comfyui_agent.web.api import (
     inputs,
     job_results,
     jobs,
+    model_files,
     notifications,
     reports,
     servers,
@@ -67,7 +68,7 @@ def create_app(context: Context) -> FastAPI:
     )
     app.state.context = context
     queue = (jobs, variations, job_results, exports, batches, books)
-    routes = (*queue, servers, workflows, inputs, reports, notifications, event_routes)
+    routes = (*queue, servers, workflows, model_files, inputs, reports, notifications, event_routes)
     for module in (*routes, probes, openapi, site):
         app.include_router(module.router)
     add_handlers(app)

@@ -51,6 +51,11 @@ class ThumbnailCache:
                 await self._make(fetch or (lambda: source), target, width)
         return target
 
+    async def find(self, source: Path, version: str, width: int) -> Path | None:
+        """The thumbnail of a picture if it was made before."""
+        target = self._target(source, version, width)
+        return target if await FILES.run(_use, target) else None
+
     async def _make(self, source: Callable[[], Path], target: Path, width: int) -> None:
         try:
             await THUMBNAILS.run(_make_once, source, target, width)

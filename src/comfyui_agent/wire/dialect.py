@@ -36,6 +36,7 @@ class Dialect:
         self.active_content_downloaded = self.since("0.28")
         self.cached_outputs_without_client = self.since("0.28")
         self.model_extensions_listed = self.since("0.28")
+        self.model_previews_bounded = self.since("0.28")
         self.user_files_are_downloads = self.since("0.28")
         self.jobs_count_previews = self.since("0.32")
         self.newer_definitions = self.since("0.33")

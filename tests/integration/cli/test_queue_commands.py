@@ -80,6 +80,16 @@ def test_show_tells_the_whole_story_by_name_and_by_id(workspace: AgentWorkspace)
     assert "runs         0, 0 of them retries" in told
 
 
+def test_show_says_where_the_results_lie(workspace: AgentWorkspace) -> None:
+    where = ("-C", str(workspace.root))
+    [place] = e3("show", "job_00001.yaml", "--path", *where).stdout.splitlines()
+    assert Path(place).is_absolute()
+    assert Path(place).read_bytes().startswith(b"\x89PNG")
+    assert json.loads(e3("show", "job_00001.yaml", "--path", "--json", *where).stdout) == [place]
+    answer = e3("show", "lost.yaml", "--path", *where)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (1, "", "e3: lost.yaml has no result\n")
+
+
 def test_show_of_an_unknown_job_is_one_line(workspace: AgentWorkspace) -> None:
     answer = e3("show", "nobody", "-C", str(workspace.root))
     assert (answer.returncode, answer.stdout) == (1, "")

@@ -237,3 +237,14 @@ async def test_a_stalled_tls_handshake_is_cut_off(tmp_path: Path, monkeypatch: p
         reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(house.url).port)
         assert await asyncio.wait_for(reader.read(), 10) == b""
         writer.close()
+
+
+async def test_where_a_result_lies_is_for_whoever_is_on_this_machine(house: Served) -> None:
+    job = await house.job("fox.yaml")
+    [leased] = await house.lease()
+    [name] = await house.finish(leased)
+    screens = (f"/jobs/{job.id}", f"/jobs/{job.id}/large")
+    place = str(house.workspace.results.folder / name)
+    assert [f'data-copy="{place}"' in (await house.get(screen)).text for screen in screens] == [True, True]
+    headers = bearer(await house.token(Role.ADMIN))
+    assert [place in (await house.get(screen, headers=headers)).text for screen in screens] == [False, False]

@@ -67,4 +67,30 @@
     const button = event.target.closest("[data-act]");
     if (button) e3.press(button);
   });
+
+  /** Puts a text into the clipboard; `data-copied` says what that was. */
+  async function copy({ dataset }) {
+    try {
+      if (navigator.clipboard) await navigator.clipboard.writeText(dataset.copy);
+      else copyAsBefore(dataset.copy);
+      e3.say(`Copied: ${dataset.copied}`);
+    } catch {
+      e3.say("The browser does not let a page copy: select the text by hand");
+    }
+  }
+
+  /** Without TLS, browsers copy only what is selected. */
+  function copyAsBefore(text) {
+    const field = document.createElement("textarea");
+    field.value = text;
+    (document.querySelector("dialog[open]") ?? document.body).append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+  }
+
+  document.addEventListener("click", ({ target }) => {
+    const button = target.closest("[data-copy]");
+    if (button) copy(button);
+  });
 })();

@@ -86,32 +86,10 @@
     frameOf(id)?.querySelector(".frame-link")?.focus({ preventScroll: true });
   });
 
-  async function copy(button) {
-    try {
-      if (navigator.clipboard) await navigator.clipboard.writeText(button.dataset.copy);
-      else copyAsBefore(button.dataset.copy);
-      e3.say("The settings are copied");
-    } catch {
-      e3.say("The browser does not let a page copy: select the settings by hand");
-    }
-  }
-
-  /** Without TLS, browsers copy only what is selected. */
-  function copyAsBefore(text) {
-    const field = document.createElement("textarea");
-    field.value = text;
-    dialog.append(field);
-    field.select();
-    document.execCommand("copy");
-    field.remove();
-  }
-
   dialog.addEventListener("click", ({ target }) => {
     if (target === dialog) dialog.close();
     const step = target.closest("[data-walk]");
     if (step) walk(Number(step.dataset.walk));
-    const copies = target.closest("[data-copy]");
-    if (copies) copy(copies);
   });
 
   dialog.addEventListener("keydown", (event) => {

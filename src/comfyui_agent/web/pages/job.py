@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from comfyui_agent.comfy.address import name_of
@@ -35,6 +37,7 @@ async def build(view: View) -> Screen:
     batch = await store.run(ops.find_batch, job.batch_id) if job.batch_id else None
     sending = await view.context.submissions.sending(job, attempts)
     results = await FILES.run(view.context.outputs.shown, job, MOST_RESULTS)
+    path = await _path(view, job, results)
     graph_text = await FILES.run(_graph_text, sending.graph)
     lowest = await lowest_priority(view)
     whereabouts = await view.context.whereabouts(job)
@@ -46,7 +49,7 @@ async def build(view: View) -> Screen:
     about = (await view.context.cells.of([job]))[job.id]
     fragments = (
         Fragment("job-actions", {"job": job, "lowest": lowest, "bumped": _bumped(view, job, lowest)}),
-        Fragment("job-picture", {"job": job, "live": live, "results": results, "about": about}),
+        Fragment("job-picture", {"job": job, "live": live, "results": results, "about": about, "path": path}),
         Fragment("job-next", {"job": job, "takes": await _takes(view, job), "upscalers": await upscalers(view)}),
         Fragment("job-trouble", {"explanation": explain(job, attempts) if is_trouble else None}),
         Fragment("job-servers", {"servers": whereabouts.servers}),
@@ -69,6 +72,14 @@ async def _takes(view: View, job: Job) -> list[tuple[JobTake, list[Result]]]:
     return await FILES.run(lambda: [(take, shown(job.of_take(take.number, take.outputs), 1)) for take in takes])
 
 
+async def _path(view: View, job: Job, results: Sequence[Result]) -> str:
+    """Where the result lies on this machine, or all of them. Empty for who may be elsewhere, and for objects."""
+    if not results or not await view.context.gate.is_open():
+        return ""
+    path = Path(view.context.workspace.results.address(job.outputs[0]))
+    return str(path if len(job.outputs) == 1 else path.parent) if path.is_absolute() else ""
+
+
 async def upscalers(view: View) -> list[str]:
     """The workflows that make a larger picture."""
     return [name for name, recipe in (await recipes_here(view)).items() if recipe.purpose == "upscale"]
@@ -81,13 +92,15 @@ async def large(view: View) -> Fragment:
     batch = await store.run(ops.find_batch, job.batch_id) if job.batch_id else None
     about = (await view.context.cells.of([job]))[job.id]
     settings = await FILES.run(_settings, sending)
+    results = await FILES.run(view.context.outputs.shown, job, MOST_RESULTS)
     values = {
         "job": job,
         "batch": batch,
         "about": about,
         "live": None,
         "label": short_label(batch, job) if batch else "",
-        "results": await FILES.run(view.context.outputs.shown, job, MOST_RESULTS),
+        "results": results,
+        "path": await _path(view, job, results),
         "settings": settings,
         "upscalers": await upscalers(view),
         "copied": "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in settings.items()),

@@ -18,7 +18,7 @@ from comfyui_agent.domain.binding import TOKEN, Place, Unbindable
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import job_type_of
 from comfyui_agent.domain.needs import Offered, choices_among, missing_for, needs_of_template
-from comfyui_agent.domain.node_classes import takes_file
+from comfyui_agent.domain.node_classes import model_folder, takes_file
 from comfyui_agent.domain.prompts import NoSuchPlace
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.values import draw_seeds
@@ -60,6 +60,8 @@ class Field:
     is_seed: bool
     choices: Sequence[str] = ()
     """What servers offer there. Empty: anything goes, or nobody knows."""
+    models: str = ""
+    """The folder of models that the choices are files of."""
 
     @property
     def rank(self) -> int:
@@ -228,7 +230,9 @@ def _field(workflow: Workflow, name: str, begun: Begun, offers: Sequence[Offered
         value = text = f"{KEPT_INPUT}{kept[place.place]}"
     value = (begun.filled or {}).get(name, value)
     node = "" if place is None else f"{place.name} of node {place.node_id}, {place.title or place.class_type}"
-    return Field(name, kind, value, text, is_required, node, is_seed, _choices(place, kind, offers))
+    choices = _choices(place, kind, offers)
+    models = model_folder(place.class_type, place.name) if place is not None and choices else ""
+    return Field(name, kind, value, text, is_required, node, is_seed, choices, models)
 
 
 def _choices(place: Place | None, kind: str, offers: Sequence[Offered]) -> list[str]:
