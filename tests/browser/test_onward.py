@@ -45,6 +45,19 @@ def test_again_is_a_click_and_a_changed_form_sends_only_what_differs(site: Site,
     assert changed["inputs"] == job["inputs"] | {"2.text": "an owl"}
 
 
+def test_a_result_and_its_settings_are_taken_along_from_the_page_of_its_job(site: Site, visit: Visit) -> None:
+    job = done(site, "taken_along", prompt="a fox\n" * 400)
+    page = visit(site, f"/jobs/{job['id']}").page
+    with page.expect_download() as downloading:
+        page.get_by_role("link", name="Download").click()
+    assert downloading.value.suggested_filename == "taken_along.png"
+    page.get_by_role("button", name="Copy settings").click()
+    expect(page.get_by_text("The settings are copied")).to_be_visible()
+    shown = page.get_by_role("cell", name="a fox").bounding_box()
+    assert shown is not None
+    assert shown["height"] < 300
+
+
 def test_a_sweep_around_a_job_is_counted_before_it_is_queued(site: Site, visit: Visit) -> None:
     job = done(site, "around")
     page = visit(site, f"/new?kind=sweep&from={job['id']}").page
@@ -79,6 +92,10 @@ def test_a_job_that_was_rendered_again_shows_its_takes_and_lets_one_be_chosen(si
     until(lambda: site.job(job["id"])["take"] == 2 and site.job(job["id"])["status"] == "done", "another take")
     page = visit(site, f"/jobs/{job['id']}").page
     expect(page.get_by_text("Take 2, the one that counts")).to_be_visible()
+    for number in (1, 2):
+        shown = page.get_by_alt_text(f"Take {number}").bounding_box()
+        assert shown is not None
+        assert shown["height"] > 50
     choose(page, site, job)
     expect(page.get_by_text("Take 1, the one that counts")).to_be_visible()
     assert site.job(job["id"])["outputs"] == job["outputs"]

@@ -89,7 +89,7 @@
   async function copy(button) {
     try {
       if (navigator.clipboard) await navigator.clipboard.writeText(button.dataset.copy);
-      else copyAsBefore(button.dataset.copy);
+      else copyAsBefore(button);
       e3.say("The settings are copied");
     } catch {
       e3.say("The browser does not let a page copy: select the settings by hand");
@@ -97,10 +97,10 @@
   }
 
   /** Without TLS, browsers copy only what is selected. */
-  function copyAsBefore(text) {
+  function copyAsBefore(button) {
     const field = document.createElement("textarea");
-    field.value = text;
-    dialog.append(field);
+    field.value = button.dataset.copy;
+    button.after(field);
     field.select();
     document.execCommand("copy");
     field.remove();
@@ -110,8 +110,6 @@
     if (target === dialog) dialog.close();
     const step = target.closest("[data-walk]");
     if (step) walk(Number(step.dataset.walk));
-    const copies = target.closest("[data-copy]");
-    if (copies) copy(copies);
   });
 
   dialog.addEventListener("keydown", (event) => {
@@ -125,6 +123,8 @@
   });
 
   document.addEventListener("click", (event) => {
+    const copies = event.target.closest("[data-copy]");
+    if (copies) copy(copies);
     if (event.button || event.ctrlKey || event.metaKey || event.shiftKey) return; // a new tab shows the page of the job
     const frame = event.target.closest('.frame-link, [data-large-link]')?.closest('[data-job][data-status="done"]');
     if (!frame) return;
