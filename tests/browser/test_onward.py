@@ -113,4 +113,5 @@ def test_what_is_dropped_anywhere_becomes_an_input_or_a_workflow(site: Site, vis
     page.evaluate(DROP, ["dropped.png", "image/png", f"/api/v1/jobs/{job['id']}/results/1"])
     page.get_by_role("button", name="Import the workflow").click()
     page.wait_for_url(re.compile("/new.*workflow=dropped"))
+    expect(page.get_by_label("prompt", exact=True)).to_have_value("a fox")
     assert "dropped" in {each["workflow_id"] for each in site.ask("/api/v1/workflows")["workflows"]}

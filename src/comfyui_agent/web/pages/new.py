@@ -228,7 +228,7 @@ def _field(workflow: Workflow, name: str, begun: Begun, offers: Sequence[Offered
     is_required = name in recipe.required_inputs or (name in workflow.places.placeholders and now is None)
     kind = _kind(name, place, now)
     text = now if isinstance(now, str) else "" if now is None else json.dumps(now, ensure_ascii=False)
-    is_empty = is_required and kind not in ("whole", "number", "yes") and name not in recipe.defaults
+    is_empty = is_required and kind in ("text", "picture") and name not in recipe.defaults
     is_seed = kind == "whole" and "seed" in name.lower()
     value = str(draw_seeds(1)[0]) if is_seed and not begun.is_again else "" if is_empty else text
     kept = parsed_object(begun.job.pictures) if begun.job is not None and begun.is_again else {}
