@@ -90,7 +90,8 @@ def test_a_job_that_was_rendered_again_shows_its_takes_and_lets_one_be_chosen(si
     [job] = site.jobs(batch=book)
     site.ask(f"/admin/books/{book}/regenerate-page/1", {"inputs": {"seed": 2}})
     until(lambda: site.job(job["id"])["take"] == 2 and site.job(job["id"])["status"] == "done", "another take")
-    page = visit(site, f"/jobs/{job['id']}").page
+    page = visit(site, f"/books/{book}").page
+    page.get_by_role("link", name="Its takes").click()
     expect(page.get_by_text("Take 2, the one that counts")).to_be_visible()
     for number in (1, 2):
         shown = page.get_by_alt_text(f"Take {number}").bounding_box()
