@@ -64,6 +64,7 @@ def test_a_job_made_in_the_page_becomes_a_picture_without_a_reload(site: Site, v
 
 def test_problems_of_a_form_are_shown_at_their_fields(site: Site, visit: Visit) -> None:
     page = visit(site, f"/new?workflow={PORTRAIT}").page
+    page.get_by_label("prompt", exact=True).fill("")
     page.get_by_label("seed", exact=True).fill("seven")
     page.get_by_role("button", name="Queue it").click()
     expect(page.get_by_label("prompt", exact=True)).to_have_attribute("aria-invalid", "true")

@@ -55,6 +55,19 @@ def test_where_a_result_lies_is_copied(site: Site, visit: Visit) -> None:
     assert page.evaluate("navigator.clipboard.readText()") == expected
 
 
+def test_a_result_and_its_settings_are_taken_along_from_the_page_of_its_job(site: Site, visit: Visit) -> None:
+    job = done(site, "taken_along", prompt="a fox\n" * 400)
+    page = visit(site, f"/jobs/{job['id']}").page
+    with page.expect_download() as downloading:
+        page.get_by_role("link", name="Download").click()
+    assert downloading.value.suggested_filename == "taken_along.png"
+    page.get_by_role("button", name="Copy settings").click()
+    expect(page.get_by_text("Copied: the settings")).to_be_visible()
+    shown = page.get_by_role("cell", name="a fox").bounding_box()
+    assert shown is not None
+    assert shown["height"] < 300
+
+
 def test_a_sweep_around_a_job_is_counted_before_it_is_queued(site: Site, visit: Visit) -> None:
     job = done(site, "around")
     page = visit(site, f"/new?kind=sweep&from={job['id']}").page
@@ -87,8 +100,13 @@ def test_a_job_that_was_rendered_again_shows_its_takes_and_lets_one_be_chosen(si
     [job] = site.jobs(batch=book)
     site.ask(f"/admin/books/{book}/regenerate-page/1", {"inputs": {"seed": 2}})
     until(lambda: site.job(job["id"])["take"] == 2 and site.job(job["id"])["status"] == "done", "another take")
-    page = visit(site, f"/jobs/{job['id']}").page
+    page = visit(site, f"/books/{book}").page
+    page.get_by_role("link", name="Its takes").click()
     expect(page.get_by_text("Take 2, the one that counts")).to_be_visible()
+    for number in (1, 2):
+        shown = page.get_by_alt_text(f"Take {number}").bounding_box()
+        assert shown is not None
+        assert shown["height"] > 50
     choose(page, site, job)
     expect(page.get_by_text("Take 1, the one that counts")).to_be_visible()
     assert site.job(job["id"])["outputs"] == job["outputs"]
@@ -106,4 +124,5 @@ def test_what_is_dropped_anywhere_becomes_an_input_or_a_workflow(site: Site, vis
     page.evaluate(DROP, ["dropped.png", "image/png", f"/api/v1/jobs/{job['id']}/results/1"])
     page.get_by_role("button", name="Import the workflow").click()
     page.wait_for_url(re.compile("/new.*workflow=dropped"))
+    expect(page.get_by_label("prompt", exact=True)).to_have_value("a fox")
     assert "dropped" in {each["workflow_id"] for each in site.ask("/api/v1/workflows")["workflows"]}

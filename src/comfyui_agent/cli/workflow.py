@@ -74,7 +74,9 @@ async def inspect(
     if recipe.defaults:
         typer.echo(f"defaults: {', '.join(f'{key}: {_shown(value)}' for key, value in recipe.defaults.items())}")
     if not recipe.inputs:
-        typer.echo(f"\nan entry for config/workflows.yaml:\n\n{entry_of(found)}", nl=False)
+        shown = call.workspace.job_file(call.workspace.root / recipe.template_path)
+        entry = entry_of(replace(found, recipe=replace(recipe, template_path=shown)))
+        typer.echo(f"\nan entry for config/workflows.yaml:\n\n{entry}", nl=False)
 
 
 @workspace_command(app, "import", options=("workspace", "config", "server", "as_json"))
@@ -142,7 +144,7 @@ def _find(name: str, workspace: Workspace) -> Workflow:
             found, path = workflows.at(file), file.resolve()
             recipes = workflows.recipes.values()
             named = (each for each in recipes if (workspace.root / each.template_path).resolve() == path)
-            return replace(found, recipe=next(named, Recipe(file.stem, str(file))))
+            return replace(found, recipe=next(named, Recipe(file.stem, str(path))))
         if name.endswith(".json"):
             fail(f"there is no file {name}")
         return workflows.find(name)

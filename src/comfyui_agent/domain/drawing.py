@@ -150,10 +150,18 @@ class _Drawing:
     def _named(self, name: str | None, within: tuple[str, ...]) -> str:
         if name is None:
             return "${"
-        if name not in self._others:
-            hint = f"{suggest(name[:60], self._others)}. For the text itself: $${{{name}}}"
-            raise ValueError(f"${{{name}}} names no other input; {hint}")
-        return text_of(self._value(name, within))
+        if name in self._others:
+            return text_of(self._value(name, within))
+        places = [self._places.all[place] for place in self._reached(name)]
+        reached = {place.place for place in places}
+        for other in self._others:
+            if not reached.isdisjoint(self._reached(other)):
+                return text_of(self._value(other, within))
+        if places and not places[0].is_link and not TOKEN.search(str(places[0].value)):
+            return text_of(places[0].value)
+        hint = suggest(name[:60], self._others)
+        end = "" if hint.endswith("?") else "."
+        raise ValueError(f"${{{name}}} names no other input; {hint}{end} For the text itself: $${{{name}}}")
 
     def _drawn(self, text: str, dice: random.Random, within: tuple[str, ...]) -> str:
         text = WILDCARD.sub(lambda found: self._line(found[1], dice, within), text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from typing_extensions import assert_never
 
@@ -71,17 +70,16 @@ class Disposition:
     other_source: str | None = None
 
 
-def is_of_another_folder(known: KnownJob, filed: ReadFile) -> bool:
-    """Whether the row's file lies in the folder of another kind of jobs."""
-    folder = PurePosixPath(filed.job.source or "").parent
-    return known.source is not None and PurePosixPath(known.source).parent.name != folder.name
+def is_elsewhere(known: KnownJob, filed: ReadFile) -> bool:
+    """Whether the row's file is neither this one nor where this one goes when its job is done."""
+    return known.source not in (None, filed.job.source, filed.finished_as)
 
 
 def judge(known: KnownJob | None, filed: ReadFile) -> FileVerdict:
     """What happens to a file, given the row with its name."""
     if known is None:
         return FileVerdict.ACCEPTED
-    if known.source not in (None, filed.job.source, filed.finished_as) and not filed.is_moved:
+    if is_elsewhere(known, filed) and not filed.is_moved:
         return FileVerdict.ELSEWHERE
     is_same = known.digest == filed.job.digest
     match known.status:
@@ -94,8 +92,8 @@ def judge(known: KnownJob | None, filed: ReadFile) -> FileVerdict:
                 return FileVerdict.UNCHANGED  # it was cancelled after the change
             return FileVerdict.UNCHANGED if is_same and not filed.is_retry else FileVerdict.RESUBMITTED
         case JobStatus.DONE:
-            if is_of_another_folder(known, filed) and not known.resubmit:
-                return FileVerdict.REJECTED  # the known file was moved when done, so this is another one
+            if is_elsewhere(known, filed) and not known.resubmit:
+                return FileVerdict.REJECTED  # the known file was moved when done, so this is one of another kind
             if is_same:
                 return FileVerdict.FINISHED
             return FileVerdict.REJECTED if filed.problem else FileVerdict.RESUBMITTED

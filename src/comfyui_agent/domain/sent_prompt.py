@@ -21,6 +21,7 @@ from comfyui_agent.domain.prompts import (
 )
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import parsed
+from comfyui_agent.domain.usual_inputs import usual_inputs
 
 OF_GRAPH = "graph"
 """The key in `Attempt.sent` that is no place: the hash of the graph with the job's values."""
@@ -64,7 +65,10 @@ def filled_in(plain: Graph, sent: Graph) -> dict[str, Any]:
 def describe(
     job: Job, inputs: Mapping[str, Any], attempts: Sequence[Attempt], graph: Graph, names: Mapping[str, str]
 ) -> Sending:
-    """The prompt of the last recorded run, or the one that would be sent. `inputs` and `names` are by place."""
+    """The prompt of the last recorded run, or the one that would be sent. `inputs` and `names` are by place.
+
+    What has no name of its own is called as people call it.
+    """
     if job.status is JobStatus.FAILED and not job.template_hash and not attempts:
         return Sending({}, (), (), None)  # it was rejected before it became a prompt
     plain = _placed(graph, inputs)
@@ -74,7 +78,8 @@ def describe(
     if filled.pop(OF_GRAPH, None) not in (None, _hash_of(plain)):  # the job was changed since
         attempt, filled = None, {}
     whole = _placed(plain, filled)
-    return Sending(whole, _given(whole, inputs, names), _models(whole), attempt)
+    usual = {where: name for name, places in usual_inputs(whole).items() for where in places}
+    return Sending(whole, _given(whole, inputs, {**usual, **names}), _models(whole), attempt)
 
 
 def _hash_of(graph: Graph) -> str:

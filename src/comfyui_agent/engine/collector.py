@@ -229,7 +229,8 @@ class Collector:
             are_fenced = await haul.pool.run(lambda: [haul.files.is_fenced(file.size) for file in haul.staged])
             mark = fence_mark(leased.lease.fence)
             extensions = [mark * is_fenced + each for each, is_fenced in zip(extensions, are_fenced, strict=True)]
-        paths = await self._free_names(leased, haul.stem, extensions) if leased.take else targets(haul.stem, extensions)
+        is_free = leased.take or leased.file_path is None
+        paths = await self._free_names(leased, haul.stem, extensions) if is_free else targets(haul.stem, extensions)
         shown = [self.workspace.shown(path) for path in paths]
         for path in paths:
             try:
@@ -264,12 +265,13 @@ class Collector:
         return shown
 
     async def _free_names(self, leased: Leased, stem: Path, extensions: Sequence[str]) -> list[Path]:
-        """Names for another take: neither those of the other takes, nor those that another job or a grid has."""
-        taken = [path for take in await self.store.run(ops.list_takes, leased.lease.job_id) for path in take.outputs]
+        """Names that E3 chooses: neither those of the job's other takes, nor those that another job or a grid has."""
+        takes = await self.recorder.write(ops.list_takes, leased.lease.job_id) if leased.take else []
+        taken = [path for take in takes for path in take.outputs]
         while True:
             paths = targets(stem, extensions, taken)
             shown = [self.workspace.shown(path) for path in paths]
-            others = await self.store.run(ops.names_of_others, leased.lease.job_id, shown)
+            others = await self.recorder.write(ops.names_of_others, leased.lease.job_id, shown)
             if not others:
                 return paths
             taken += others

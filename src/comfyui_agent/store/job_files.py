@@ -10,7 +10,7 @@ from typing import Any
 from comfyui_agent.domain.batches import is_grid_name
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
-from comfyui_agent.domain.job_files import Disposition, FileVerdict, KnownJob, ReadFile, is_of_another_folder, judge
+from comfyui_agent.domain.job_files import Disposition, FileVerdict, KnownJob, ReadFile, is_elsewhere, judge
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text, whole
@@ -58,7 +58,7 @@ def file_jobs(session: Session, files: Sequence[ReadFile]) -> list[Disposition]:
 
 def _reason(verdict: FileVerdict, filed: ReadFile, row: KnownJob | None) -> str:
     if verdict is FileVerdict.REJECTED:
-        if row is not None and is_of_another_folder(row, filed):
+        if row is not None and is_elsewhere(row, filed):
             return f"the name belongs to {row.source}, which is done already: give the file another name"
         return filed.problem
     if verdict is FileVerdict.ELSEWHERE and row is not None:

@@ -29,7 +29,6 @@ from comfyui_agent.usecases.jobs import STATES, JobAnswer, audit_answers
 
 AT_ONCE = 250
 PATIENCE = 2.0
-DONE = "a job of this name is done already: give the file another name"
 
 
 @dataclass(frozen=True)
@@ -95,9 +94,12 @@ async def add_file(store: Store, admission: Admission, workspace: Workspace, pat
     if filed.problem and not is_here:
         return JobAnswer(path.name, None, filed.problem)
     known = await store.run(ops.find_job_by_name, path.name)
-    if known is not None and known.status is JobStatus.DONE and not known.resubmit:
-        is_same = known.digest == filed.job.digest
-        return JobAnswer(path.name, known, "" if is_same else DONE)
+    if (
+        known is not None
+        and known.status is JobStatus.DONE
+        and (known.resubmit, known.digest) == (False, filed.job.digest)
+    ):
+        return JobAnswer(path.name, known)
     if not is_here:
         file_path = filed.job.file_path
         holder = await store.run(ops.holder_of_path, file_path, besides=path.name) if file_path else None
@@ -105,7 +107,8 @@ async def add_file(store: Store, admission: Admission, workspace: Workspace, pat
             message = f"outputs.file_path: {file_path} belongs to {holder}: give this one another"
             return JobAnswer(path.name, known, message)
         target = workspace.processing / folder_of(filed.job.job_type) / path.name
-        other = known.job_file if known is not None and known.job_file != workspace.job_file(target) else None
+        places = (workspace.job_file(target), filed.finished_as)
+        other = known.job_file if known is not None and known.job_file not in places else None
         if other is not None and (workspace.root / other).exists():
             return JobAnswer(path.name, known, f"the name belongs to {other}: rename one of them")
         try:

@@ -15,6 +15,7 @@ from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.batches import mint_batch_id
 from comfyui_agent.domain.binding import Places, Recipe, Unbindable, literal
 from comfyui_agent.domain.combinations import Mode
+from comfyui_agent.domain.drawing import RANDOM_WORD
 from comfyui_agent.domain.jobs import Job, NewJob, Template, too_large
 from comfyui_agent.domain.kinds import job_type_of
 from comfyui_agent.domain.prompts import SEED_INPUTS, NoSuchPlace, place
@@ -196,11 +197,20 @@ async def use_result(
     tree = {
         "job_type": job_type_of(workflow.graph),
         "workflow_id": workflow_id,
-        "inputs": {picture_input(workflow): source, **changes},
+        "inputs": {picture_input(workflow): source, **dict.fromkeys(_needed_seeds(workflow), RANDOM_WORD), **changes},
         "metadata": {"from": job.config_name},
     }
     new_name = name or mint_batch_id(f"{MADE.sub('', job.config_name)}_{workflow_id}", "job")
     return await submit_job(store, intake, actor, tree, new_name)
+
+
+def _needed_seeds(workflow: Workflow) -> list[str]:
+    """The seeds that a job has to say and that have no default."""
+    recipe, places = workflow.recipe, workflow.places
+    names = [name for name in recipe.required_inputs if name not in recipe.defaults]
+    return [
+        name for name in names if any(places.all[each].name in SEED_INPUTS for each in places.reached(name, recipe))
+    ]
 
 
 def picture_input(workflow: Workflow) -> str:

@@ -16,7 +16,7 @@ from comfyui_agent.sim.process import ServerProcess
 from support.agents import AgentWorkspace, leave, server_queue, wait_until
 from support.shared_servers import Servers
 from support.stores import in_the_shell
-from support.workspaces import call_e3, drop, everything_in, job_text, new_workspace, run_e3, start_e3
+from support.workspaces import call_e3, drop, job_text, new_workspace, run_e3, start_e3
 
 NOBODY = "e3: no agent runs here: start one with e3 run\n"
 
@@ -113,13 +113,14 @@ def test_a_name_in_another_kinds_folder_is_refused(night: AgentWorkspace) -> Non
     assert len(night.jobs()) == 1
 
 
-def test_a_name_that_is_done_is_refused(night: AgentWorkspace, tmp_path: Path) -> None:
-    by_hand(night, "knight.yaml", "done")
-    before = everything_in(night.root / "jobs")
+def test_another_file_of_a_name_that_is_done_makes_another_take(night: AgentWorkspace, tmp_path: Path) -> None:
+    put_away = night.root / "jobs/finished/image/knight.yaml"
+    put_away.write_text(job_text(priority=7))
+    by_hand(night, "knight.yaml", "done", source="jobs/finished/image/knight.yaml", digest="7")
     answer = call_e3("add", str(elsewhere(tmp_path, "knight.yaml")), cwd=night.root)
-    assert (answer.returncode, answer.stdout) == (1, "")
-    assert answer.stderr == "e3: knight.yaml: a job of this name is done already: give the file another name\n"
-    assert everything_in(night.root / "jobs") == before
+    assert (answer.returncode, answer.stderr) == (0, NOBODY)
+    assert (len(night.jobs()), night.job("knight.yaml").status) == (1, JobStatus.PENDING)
+    assert put_away.read_text() == job_text(priority=7)
 
 
 BAD_FILES = [

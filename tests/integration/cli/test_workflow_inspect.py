@@ -107,6 +107,7 @@ def test_a_file_without_an_entry_gets_one_to_paste(night: AgentWorkspace) -> Non
     (night.root / "workflows/mine.json").write_bytes((night.root / "workflows/wf_image_to_image.json").read_bytes())
     answer = call_e3("workflow", "inspect", "mine", cwd=night.root)
     entry = answer.stdout.partition("an entry for config/workflows.yaml:\n\n")[2]
+    assert "  template_path: workflows/mine.json\n" in entry
     with (night.root / "config/workflows.yaml").open("a", encoding="utf-8") as file:
         file.write(f"\n{entry}")
     found = inspect(night.root, "mine")

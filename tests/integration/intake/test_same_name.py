@@ -265,17 +265,36 @@ async def test_after_done_the_same_bytes_again_are_put_away_and_that_is_said(roo
     assert "it is done already, so the file is put away" in (event.message or "")
 
 
-@pytest.mark.parametrize("content", ["", OTHER], ids=["the same bytes", "other bytes"])
-async def test_after_done_the_name_in_another_folder_is_renamed_with_the_reason(room: Intake, content: str) -> None:
-    """The file of the job is gone from its place because it was put away: nobody has moved it."""
+@pytest.mark.parametrize("folder", ["", "calendar", "video"])
+async def test_after_done_other_bytes_in_whichever_folder_are_another_take(room: Intake, folder: str) -> None:
     await bring_to(room, "done")
     before = await room.job()
-    dropped = room.drop(content=content, folder="video")
+    room.drop(content=OTHER, folder=folder)
+    await room.look_once()
+    job = await room.job()
+    assert (job.id, job.status, is_other(job.inputs)) == (before.id, "pending", True)
+    await room.finish(await room.run_job())
+    assert DONE in room.files()
+    assert not any("processing" in path for path in room.files())
+
+
+async def test_after_done_the_same_bytes_in_another_folder_are_put_away(room: Intake) -> None:
+    await bring_to(room, "done")
+    before = await room.job()
+    room.drop(folder="video")
+    await room.look_once()
+    assert (room.files(), await room.job()) == ({DONE}, before)
+
+
+async def test_after_done_the_name_for_another_kind_is_renamed_with_the_reason(room: Intake) -> None:
+    await bring_to(room, "done")
+    before = await room.job()
+    dropped = room.drop(content=OTHER.replace("T2I", "T2V"), folder="video")
     await room.look_once()
     there = "jobs/processing/video/knight.yaml"
     assert not dropped.exists()
     assert room.files() == {f"{there}.rejected", DONE}
-    words = f"the name belongs to {DONE}, which is done already: give the file another name"
+    words = f"the name belongs to {DONE}: give the file another name"
     assert await room.store.run(ops.rejections) == {f"{there}.rejected": words}
     assert (await room.events())[-1].message == f"{there}.rejected: {words}"
     assert await room.job() == before
@@ -310,13 +329,6 @@ async def test_two_files_of_one_name_that_come_at_once_are_one_job_and_one_rejec
     rejected = {path for path in room.files() if path.endswith(".rejected")}
     assert room.files() - rejected == {job.source}
     assert len(rejected) == 2
-
-
-async def test_after_done_the_same_name_in_another_folder_is_renamed(room: Intake) -> None:
-    await bring_to(room, "done")
-    room.drop(content=OTHER, folder="video")
-    await room.look_once()
-    assert room.files() == {DONE, "jobs/processing/video/knight.yaml.rejected"}
 
 
 @pytest.mark.parametrize("is_running", [True, False], ids=["while it runs", "over a restart"])

@@ -192,7 +192,9 @@ async def test_how_it_stands_is_reported_with_counts_and_a_sentence(rendering: S
     assert "1 wait" in status["sentence"]
     assert (status["agents"], status["version"]) == (0, __version__)
     assert status["queue_age_seconds"] >= 0
+    assert status["images_per_minute"] is not None
     await rendering.post("/api/v1/jobs/one/cancel")
+    assert (await rendering.get("/api/v1/status")).value["images_per_minute"] is None, "there is none when idle"
 
 
 async def test_callers_learn_who_they_are(house: Served, locked_house: tuple[Served, Keys]) -> None:

@@ -95,6 +95,9 @@ async def test_a_result_is_the_picture_of_another_workflow(house: Served) -> Non
     assert answer.status == 201, answer.text
     assert list(answer.value["pictures"]) == ["4.image"]
     assert answer.value["metadata"] == {"from": "cat"}
+    said["inputs"] = {"prompt": "in oil"}
+    drawn = (await house.post("/api/v1/jobs/cat/use", said)).value
+    assert drawn["metadata"]["drawn"]["written"] == {"seed": "random"}, "a seed that it needs is drawn"
     said = check_problem(await house.post("/api/v1/jobs/cat/use", {"workflow_id": "picture"}), 409)
     assert "takes no picture" in said["detail"]
     check_problem(await house.post("/api/v1/jobs/cat/use", {"workflow_id": "wf_image_to_image", "result": 2}), 409)

@@ -102,6 +102,17 @@ def test_an_input_may_name_others_drawn_ones_included() -> None:
     assert found.values["prompt"] == f"bad, {found.values['seed']}, ${{seed}}"
 
 
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"6.text": "a fox ${seed}", "3.seed": 7}, "a fox 7"),
+        ({"prompt": "a fox in ${steps} steps"}, "a fox in 20 steps"),
+    ],
+)
+def test_an_input_may_be_named_in_another_way_or_have_the_templates_value(given: dict[str, Any], text: str) -> None:
+    assert next(iter(drawn(given).values.values())) == text
+
+
 def test_another_input_more_does_not_change_what_the_others_get() -> None:
     first = drawn({"prompt": "{a|b|c|d} __animals__", "seed": -1}).values
     second = drawn({"negative": "{a|b}", "prompt": "{a|b|c|d} __animals__", "seed": -1}).values

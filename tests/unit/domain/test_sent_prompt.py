@@ -15,7 +15,7 @@ from comfyui_agent.domain.states import JobStatus
 GRAPH = {
     "1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "auto"}},
     "2": {"class_type": "CLIPTextEncode", "inputs": {"text": "a template", "clip": ["1", 1]}},
-    "5": {"class_type": "KSampler", "inputs": {"seed": 3, "steps": 20, "positive": ["2", 0]}},
+    "5": {"class_type": "KSampler", "inputs": {"seed": 3, "steps": 20, "model": ["1", 0], "positive": ["2", 0]}},
     "9": {"class_type": "SaveImage", "inputs": {"filename_prefix": "x", "images": ["5", 0]}},
 }
 NAMES = {"5.steps": "steps", "5.seed": "seed", "2.text": "prompt"}
@@ -54,6 +54,11 @@ def test_a_job_that_was_changed_since_shows_what_would_be_sent() -> None:
     assert (found.attempt, found.graph, list(found.models)) == (None, place(GRAPH, now), [])
 
 
+def test_inputs_without_names_of_their_own_are_called_as_people_call_them() -> None:
+    found = told({"5.seed": 7, "2.text": "a fox", "5.steps": 9, "9.filename_prefix": "y"}, [], {"5.steps": "rounds"})
+    assert [each.name for each in found.given] == ["prompt", "seed", "rounds", "9.filename_prefix"]
+
+
 def test_the_last_run_that_has_it_on_record_tells_what_was_sent() -> None:
     runs = [run(1, '{"1.ckpt_name": "old.ckpt"}'), run(2, '{"1.ckpt_name": "dream.safetensors"}'), run(3, None)]
     found = told({"2.text": "a fox", "5.seed": 7}, runs)
@@ -74,7 +79,7 @@ def test_the_prompt_and_the_seed_come_first_also_where_the_template_has_them() -
     assert [(each.name, each.value) for each in found.given] == [("prompt", "a template"), ("seed", 7), ("steps", 4)]
     assert found.given[0].node == "text of node 2, CLIPTextEncode"
     found = told({"5.steps": 4, "2.text": "a fox"}, [], {})
-    assert [each.name for each in found.given] == ["2.text", "5.seed", "5.steps"]
+    assert [each.name for each in found.given] == ["prompt", "seed", "steps"]
 
 
 def test_what_never_became_a_prompt_is_not_described_by_a_template_it_did_not_use() -> None:

@@ -72,6 +72,22 @@ async def test_another_take_leaves_out_the_name_of_another_job(room: Room) -> No
     assert (await room.job("a_2")).outputs == ("jobs/finished/image/a_2.png",)
 
 
+async def test_a_new_job_leaves_out_the_name_of_another_jobs_take(room: Room) -> None:
+    async def render(name: str) -> tuple[str, ...]:
+        await room.clock.advance(1)
+        room.comfy.render()
+        await room.clock.advance(1)
+        return (await room.job(name)).outputs
+
+    await room.submit("a")
+    await room.start()
+    await render("a")
+    await room.store.run(ops.resubmit_jobs, [((await room.job("a")).id, None)])
+    assert await render("a") == ("jobs/finished/image/a_2.png",)
+    await room.submit("a_2")
+    assert await render("a_2") == ("jobs/finished/image/a_2_2.png",)
+
+
 async def test_a_working_agent_keeps_the_time_of_its_lock_file_fresh_also_while_the_database_hangs(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -266,7 +266,7 @@ class StatusShown(BaseModel):
     kept: int = Field(description="Pending jobs that are paused, or for a later burst; counted up to 10,000.")
     done_last_hour: int
     failed_last_hour: int
-    images_per_minute: float
+    images_per_minute: float | None = Field(description="Over the last five minutes. Null while nothing is to do.")
     eta_seconds: float | None = Field(description=ETA)
     queue_age_seconds: float | None
     agents: int

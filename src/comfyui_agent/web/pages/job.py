@@ -47,10 +47,13 @@ async def build(view: View) -> Screen:
     is_trouble = job.status is JobStatus.FAILED or (job.status is JobStatus.PENDING and job.error_trace)
     inputs = {"given": [(each.name, _shown(each.value), each.node) for each in sending.given]}
     about = (await view.context.cells.of([job]))[job.id]
+    copied = _copied(await FILES.run(_settings, sending))
+    onward = {"job": job, "results": results, "copied": copied, "about": about, "takes": await _takes(view, job)}
+    onward["upscalers"] = await upscalers(view)
     fragments = (
         Fragment("job-actions", {"job": job, "lowest": lowest, "bumped": _bumped(view, job, lowest)}),
         Fragment("job-picture", {"job": job, "live": live, "results": results, "about": about, "path": path}),
-        Fragment("job-next", {"job": job, "takes": await _takes(view, job), "upscalers": await upscalers(view)}),
+        Fragment("job-next", onward),
         Fragment("job-trouble", {"explanation": explain(job, attempts) if is_trouble else None}),
         Fragment("job-servers", {"servers": whereabouts.servers}),
         Fragment("job-facts", facts),
@@ -103,7 +106,7 @@ async def large(view: View) -> Fragment:
         "path": await _path(view, job, results),
         "settings": settings,
         "upscalers": await upscalers(view),
-        "copied": "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in settings.items()),
+        "copied": _copied(settings),
     }
     return Fragment("job-large", values)
 
@@ -113,6 +116,11 @@ def _settings(sending: Sending) -> dict[str, Any]:
     usual = {place for places in usual_inputs(sending.graph).values() for place in places}
     others = {each.name: each.value for each in sending.given if each.place not in usual}
     return {name: value for name, value in {**usual_values(sending.graph), **others}.items() if value not in ("", None)}
+
+
+def _copied(settings: dict[str, Any]) -> str:
+    """Settings as text, to be pasted into a job file."""
+    return "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in settings.items())
 
 
 def _bumped(view: View, job: Job, lowest: int) -> int | None:

@@ -103,6 +103,8 @@ async def build(view: View) -> Screen:
     offers = await _offers(view, workflow) if workflow is not None else {}
     fields = await REQUESTS.run(_fields, workflow, begun, list(offers.values())) if workflow is not None else []
     example, estimate = await _example(view, workflow.recipe.workflow_id) if workflow is not None else (None, {})
+    if begun.is_again and begun.job is not None and begun.job.status is JobStatus.DONE:
+        example = begun.job
     values = {
         "kind": kind,
         "begun": begun,
@@ -217,12 +219,13 @@ def _field(workflow: Workflow, name: str, begun: Begun, offers: Sequence[Offered
     recipe = workflow.recipe
     place = _place(workflow, name)
     now = recipe.defaults.get(name)
-    if now is None and place is not None and not (isinstance(place.value, str) and TOKEN.search(place.value)):
+    is_known = place is not None and (begun.is_again or not TOKEN.search(str(place.value)))
+    if now is None and place is not None and is_known:
         now = place.value
     is_required = name in recipe.required_inputs or (name in workflow.places.placeholders and now is None)
     kind = _kind(name, place, now)
     text = now if isinstance(now, str) else "" if now is None else json.dumps(now, ensure_ascii=False)
-    is_empty = is_required and kind not in ("whole", "number", "yes") and name not in recipe.defaults
+    is_empty = is_required and kind in ("text", "picture") and name not in recipe.defaults
     is_seed = kind == "whole" and "seed" in name.lower()
     value = str(draw_seeds(1)[0]) if is_seed and not begun.is_again else "" if is_empty else text
     kept = parsed_object(begun.job.pictures) if begun.job is not None and begun.is_again else {}
