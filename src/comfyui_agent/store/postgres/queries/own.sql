@@ -48,17 +48,17 @@ WHERE used.pictures IS NOT NULL AND jsonb_typeof(e3_json(used.pictures)) = 'obje
 UNION SELECT kept FROM uploads;
 
 -- part: inserted
--- All of a submission in one statement. A name that is taken is left out. A job with an error_trace has failed already.
+-- All of a submission in one statement. A name or an external id that is taken is left out. A job with an error_trace has failed already.
 -- A job whose batch is not whole yet waits for that. The creator of the batch is the creator of its jobs.
 INSERT INTO jobs (config_name, job_type, workflow_id, priority, status, retry_limit, metadata, template_hash, inputs,
     file_path, output_node, timeout_seconds, batch_id, batch_index, source, digest, pictures, error_trace,
     failure_class, needs_regeneration, end_time, created_at, retries_attempted, run_count, reserved, created_by, needs,
-    hold)
+    external_id, reuse, hold)
 SELECT job.config_name, job_type, workflow_id, priority, CASE WHEN error_trace IS NULL THEN 'pending' ELSE 'failed' END,
     retry_limit, job.metadata, template_hash, inputs, file_path, output_node, timeout_seconds, batch_id, batch_index,
     source, digest, pictures, error_trace, CASE WHEN error_trace IS NOT NULL THEN 'invalid' END,
     CASE WHEN error_trace IS NULL THEN 0 ELSE 1 END, CASE WHEN error_trace IS NOT NULL THEN {now} END, {now}, 0, 0,
-    reserved, coalesce(job.created_by, batches.created_by), needs, CASE
+    reserved, coalesce(job.created_by, batches.created_by), needs, job.external_id, job.reuse, CASE
         WHEN error_trace IS NOT NULL THEN NULL
         WHEN batches.status = 'pending' THEN 'filling'
         WHEN reserved = 1 THEN 'burst' END
@@ -66,10 +66,10 @@ FROM ROWS FROM (json_to_recordset(CAST(:jobs AS json)) AS (
     config_name text, job_type text, workflow_id text, priority bigint, retry_limit bigint, metadata text,
     template_hash text, inputs text, file_path text, output_node text, timeout_seconds double precision, batch_id text,
     batch_index bigint, source text, digest text, pictures text, error_trace text, reserved bigint, created_by bigint,
-    needs text)) WITH ORDINALITY AS job
+    needs text, external_id text, reuse text)) WITH ORDINALITY AS job
 LEFT JOIN batches ON batches.id = job.batch_id
 ORDER BY job.ordinality
-ON CONFLICT (config_name) DO NOTHING
+ON CONFLICT DO NOTHING
 RETURNING id, config_name
 
 -- name: insert_jobs
