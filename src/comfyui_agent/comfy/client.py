@@ -22,6 +22,7 @@ from comfyui_agent.comfy.errors import NoSuchRoute, PromptRejected
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.listener import Tap
 from comfyui_agent.comfy.lookup import Sighting
+from comfyui_agent.comfy.model_files import model_files
 from comfyui_agent.comfy.results import ResultFile
 from comfyui_agent.comfy.transport import Transport
 from comfyui_agent.comfy.uploads import Uploaded
@@ -216,6 +217,10 @@ class ComfyClient:
 
     async def system_stats(self) -> SystemStats:
         return await self._transport.get_json("system_stats", SystemStats.read, most=self.limits.small_answer_bytes)
+
+    async def model_files(self) -> Mapping[str, str]:
+        """What the server says of each of its model files, by name."""
+        return await model_files(self._transport)
 
     async def models(self, folder: str = "checkpoints") -> list[str]:
         """The files of a model folder; empty if the server has no such folder."""

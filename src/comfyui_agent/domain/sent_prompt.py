@@ -74,7 +74,7 @@ def describe(
     if filled.pop(OF_GRAPH, None) not in (None, _hash_of(plain)):  # the job was changed since
         attempt, filled = None, {}
     whole = _placed(plain, filled)
-    return Sending(whole, _given(whole, inputs, names), _models(whole), attempt)
+    return Sending(whole, _given(whole, inputs, names), models_of(whole), attempt)
 
 
 def _hash_of(graph: Graph) -> str:
@@ -126,7 +126,7 @@ def _inputs(graph: Graph) -> list[tuple[str, str, Any]]:
     return [(f"{node_id}.{name}", name, value) for node_id, inputs in found for name, value in inputs.items()]
 
 
-def _models(graph: Graph) -> list[str]:
+def models_of(graph: Graph) -> list[str]:
     """Each model file that the graph names, once."""
     texts = [value for *_, value in _inputs(graph) if isinstance(value, str)]
     return list(dict.fromkeys(text for text in texts if text.lower().endswith(MODEL_ENDINGS)))

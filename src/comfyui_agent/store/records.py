@@ -50,6 +50,9 @@ class Leased:
     needs: str | None = None
     take: int | None = None
     """The number of the result that it makes; None: the first."""
+    reuse: str | None = None
+    is_ahead: bool = False
+    """Leased out of its turn, for a recorded result alone: nothing may be sent."""
 
     @property
     def is_posted(self) -> bool:

@@ -45,7 +45,7 @@ NOT EXISTS (SELECT 1 FROM takes WHERE takes.job_id = files.job_id AND files.path
 -- part: completed
 -- The result is a new one: what people thought of the last one does not count.
 UPDATE jobs SET
-    status = 'done', outputs = :outputs, end_time = {now}, rating = NULL,
+    status = 'done', outputs = :outputs, end_time = {now}, rating = NULL, reused_from = NULL,
     duration = coalesce(:duration, {seconds_since(start_time)}),
     worker_id = NULL, lease_expires_at = NULL, error_trace = NULL, failure_class = NULL, needs_regeneration = 0,
     hold = NULL, next_attempt_at = NULL, strikes = 0, avoids = NULL

@@ -5,6 +5,9 @@ ALTER TABLE batches ADD COLUMN external_id text COLLATE "C";
 CREATE UNIQUE INDEX idx_jobs_external ON jobs (coalesce(created_by, 0), external_id) WHERE external_id IS NOT NULL;
 CREATE UNIQUE INDEX idx_batches_external ON batches (coalesce(created_by, 0), external_id) WHERE external_id IS NOT NULL;
 CREATE INDEX idx_jobs_fingerprint ON jobs (fingerprint, id) WHERE fingerprint IS NOT NULL AND status = 'done';
+CREATE INDEX idx_jobs_made ON jobs (template_hash) WHERE status = 'done' AND fingerprint IS NOT NULL;
+CREATE INDEX idx_jobs_reuse ON jobs (id)
+    WHERE status = 'pending' AND hold IS NULL AND reuse IS NOT NULL AND fingerprint IS NULL;
 ALTER TABLE files ADD COLUMN sha256 text, ADD COLUMN bytes bigint;
 
 CREATE TABLE webhooks (

@@ -96,6 +96,7 @@ UPDATE jobs SET
     metadata = job.metadata, template_hash = job.template_hash, inputs = job.inputs, file_path = job.file_path,
     output_node = job.output_node, timeout_seconds = job.timeout_seconds, source = job.source, digest = job.digest,
     pictures = job.pictures, needs = job.needs, error_trace = job.error_trace, created_by = NULL,
+    reuse = job.reuse, fingerprint = NULL,
     status = CASE WHEN job.error_trace IS NULL THEN 'pending' ELSE 'failed' END,
     failure_class = CASE WHEN job.error_trace IS NOT NULL THEN 'invalid' END,
     needs_regeneration = CASE WHEN job.error_trace IS NULL THEN 0 ELSE 1 END,
@@ -105,7 +106,7 @@ UPDATE jobs SET
 FROM json_to_record(CAST(:job AS json)) AS job(
     job_type text, workflow_id text, priority bigint, retry_limit bigint, metadata text, template_hash text, inputs text,
     file_path text, output_node text, timeout_seconds double precision, source text, digest text, pictures text,
-    needs text, error_trace text)
+    needs text, error_trace text, reuse text)
 WHERE jobs.id = :id AND jobs.status <> 'processing';
 
 -- name: keep_rejection

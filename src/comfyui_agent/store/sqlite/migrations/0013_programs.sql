@@ -12,6 +12,9 @@ ALTER TABLE jobs ADD COLUMN reuse TEXT;           -- 'same': a recorded result o
 ALTER TABLE jobs ADD COLUMN fingerprint TEXT;     -- of all that decides the result: graph, inputs, models, server version
 ALTER TABLE jobs ADD COLUMN reused_from INTEGER;  -- the job whose result it was given
 CREATE INDEX idx_jobs_fingerprint ON jobs(fingerprint, id) WHERE fingerprint IS NOT NULL AND status = 'done';
+CREATE INDEX idx_jobs_made ON jobs(template_hash) WHERE status = 'done' AND fingerprint IS NOT NULL;
+CREATE INDEX idx_jobs_reuse ON jobs(id)
+    WHERE status = 'pending' AND hold IS NULL AND reuse IS NOT NULL AND fingerprint IS NULL;
 
 -- Who is told of events over HTTP.
 CREATE TABLE webhooks (
