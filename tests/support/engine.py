@@ -173,6 +173,8 @@ class FakeComfy:
         self.name = name
         self.definitions: Any = FakeDefinitions()
         self.memory = 24 * 1024**3
+        self.version = "0.7.0"
+        self.model_facts = {"a.safetensors": "checkpoints 0 6000 1.5"}
         self.load_seconds = 5.0
         """How much longer the first prompt with another checkpoint takes."""
         self._loaded = ""
@@ -253,7 +255,11 @@ class FakeComfy:
     async def system_stats(self) -> SystemStats:
         self._ask()
         device = Device("fake", "cuda", self.memory, self.memory)
-        return SystemStats("0.7.0", "3", "2", "posix", 1, 1, (device,))
+        return SystemStats(self.version, "3", "2", "posix", 1, 1, (device,))
+
+    async def model_files(self) -> dict[str, str]:
+        self._ask()
+        return dict(self.model_facts)
 
     async def free(self, *, wanted: int | None = None, timeout: float = 30.0) -> Freed:  # noqa: ARG002
         self._ask()
