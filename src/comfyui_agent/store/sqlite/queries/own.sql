@@ -80,7 +80,7 @@ UPDATE jobs SET
     inputs = :job ->> 'inputs', file_path = :job ->> 'file_path', output_node = :job ->> 'output_node',
     timeout_seconds = :job ->> 'timeout_seconds', source = :job ->> 'source', digest = :job ->> 'digest',
     pictures = :job ->> 'pictures', needs = :job ->> 'needs', error_trace = :job ->> 'error_trace', created_by = NULL,
-    reuse = :job ->> 'reuse', fingerprint = NULL,
+    external_id = NULL, reuse = :job ->> 'reuse', fingerprint = NULL,
     status = iif(:job ->> 'error_trace' IS NULL, 'pending', 'failed'),
     failure_class = iif(:job ->> 'error_trace' IS NULL, NULL, 'invalid'),
     needs_regeneration = :job ->> 'error_trace' IS NOT NULL,
