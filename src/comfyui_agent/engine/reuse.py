@@ -123,4 +123,4 @@ def _copied(source: Path, target: Path, sha256: str) -> StagedFile:
     except BaseException:
         target.unlink(missing_ok=True)
         raise
-    return StagedFile(ResultFile("", source.name, "", "output"), target, recognise(head, source.name), size)
+    return StagedFile(ResultFile("", source.name, "", "output"), target, recognise(head, source.name), size, sha256)

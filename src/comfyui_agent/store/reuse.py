@@ -9,7 +9,7 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.store.leases import change_leased, leased_from
 from comfyui_agent.store.operation import query, transition
-from comfyui_agent.store.outcomes import complete_job
+from comfyui_agent.store.outcomes import complete_job, digests_of
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Lease, Leased
 from comfyui_agent.store.rows import paths_in
@@ -34,11 +34,10 @@ def find_same_result(session: Session, fingerprint: str, job_id: JobId) -> Recor
     row = session.one("same_result", fingerprint=fingerprint, id=job_id)
     if row is None:
         return None
-    digests = {file["path"]: file["sha256"] for file in session.rows("digests_of", job_id=row["id"])}
     paths = paths_in(row["outputs"])
-    if not paths or not all(path in digests for path in paths):
-        return None
-    return RecordedResult(JobId(row["origin"]), tuple((path, digests[path]) for path in paths))
+    digests = digests_of(session, paths)
+    files = tuple((path, found.sha256) for path in paths if (found := digests.get(path)) and found.sha256)
+    return RecordedResult(JobId(row["origin"]), files) if files and len(files) == len(paths) else None
 
 
 @query

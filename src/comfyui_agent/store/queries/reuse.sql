@@ -6,9 +6,6 @@ UPDATE jobs SET fingerprint = :fingerprint WHERE id = :id AND fence = :fence AND
 SELECT id, outputs, coalesce(reused_from, id) AS origin FROM jobs {index(idx_jobs_fingerprint)}
 WHERE fingerprint = :fingerprint AND status = 'done' AND id <> :id ORDER BY id DESC LIMIT 1;
 
--- name: digests_of
-SELECT path, sha256 FROM files WHERE job_id = :job_id AND sha256 IS NOT NULL;
-
 -- name: note_reused
 -- Nothing was sent: there was no run.
 UPDATE jobs SET reused_from = :origin, run_count = run_count - 1, server = NULL, prompt_id = NULL

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,6 +24,7 @@ from comfyui_agent.engine.service import take_back
 from comfyui_agent.pools import FILES, RENDERING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
+from comfyui_agent.store.records import Digest
 from comfyui_agent.usecases import batches as usecases
 from comfyui_agent.usecases.sweeps import Defined, Planner, plan_sweep, queue_sweep
 from comfyui_agent.web.api.models import (
@@ -222,21 +223,23 @@ async def results(context: Here, _: User, batch: NamedBatch, limit: Limit = 100,
     """The members of a batch in their order, each with its settings and its results."""
     page = await context.store.run(ops.job_page, JobFilter(batch_id=batch.id), cursor, limit, most_bytes=MOST_BYTES)
 
+    digests = await context.store.run(ops.digests_of, [path for job in page.jobs for path in job.outputs])
+
     def shown() -> JsonAnswer:
-        found = [_member(context, batch, job) for job in page.jobs]
+        found = [_member(context, batch, job, digests) for job in page.jobs]
         return JsonAnswer({"batch_id": batch.id, "results": found, "next": page.cursor})
 
     return await FILES.run(shown)
 
 
-def _member(context: Context, batch: Batch, job: Job) -> dict[str, Any]:
+def _member(context: Context, batch: Batch, job: Job, digests: Mapping[str, Digest]) -> dict[str, Any]:
     is_failed = job.status is JobStatus.FAILED
     return fields_of(MemberShown, job) | {
         "index": job.batch_index,
         "name": job.config_name,
         "reason": (job.error_trace or "").partition("\n")[0] or None if is_failed else None,
         "settings": settings_of(job, batch),
-        "results": list(map(asdict, context.outputs.shown(job))),
+        "results": list(map(asdict, context.outputs.shown(job, None, digests))),
     }
 
 

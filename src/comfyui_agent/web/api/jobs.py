@@ -15,7 +15,7 @@ from comfyui_agent.access.problem import Problem, ended_early
 from comfyui_agent.config.settings import Priority
 from comfyui_agent.domain.batches import mint_batch_id
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.jobs import REJECT, STAR, Job
+from comfyui_agent.domain.jobs import DONE, REJECT, STAR, Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.pools import FILES, RENDERING
@@ -229,11 +229,15 @@ async def show(context: Here, _: User, job: NamedJob) -> Any:
     live = None if run is None else fields_of(LiveFacts, run)
     if live is not None:
         live["preview"] = f"{PREFIX}/jobs/{job.id}/preview?v={live['preview']}" if live["preview"] else None
+    digests = await context.store.run(ops.digests_of, job.outputs)
     more = {
         "attempts": [attempt.as_json() for attempt in attempts],
         "models": sending.models,
+        "seeds": sending.seeds,
+        "from_cache": job.reused_from is not None
+        or any(run.is_cached for run in [each for each in attempts if each.outcome == DONE][-1:]),
         "given": [fields_of(GivenShown, each) for each in sending.given],
-        "results": list(map(asdict, await FILES.run(context.outputs.shown, job))),
+        "results": list(map(asdict, await FILES.run(context.outputs.shown, job, None, digests))),
         "live": live,
     }
     return JsonAnswer(await whole_job(context, job) | await maker_of(context, job) | more)
