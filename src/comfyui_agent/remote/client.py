@@ -12,11 +12,11 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import httpx2
 from typing_extensions import Self
 
+from comfyui_agent.domain.results import Result
 from comfyui_agent.remote import calls, exchange
 from comfyui_agent.remote.calls import Call, Request
 from comfyui_agent.remote.exchange import TRIES, RemoteEvent
 from comfyui_agent.remote.results import Download
-from comfyui_agent.web.outputs import Result
 
 P = ParamSpec("P")
 T = TypeVar("T")

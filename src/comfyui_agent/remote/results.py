@@ -7,8 +7,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from comfyui_agent.domain.results import Result
 from comfyui_agent.remote.errors import DamagedResult
-from comfyui_agent.web.outputs import Result
 
 
 class Download:

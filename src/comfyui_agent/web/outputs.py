@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 from comfyui_agent.comfy.content import HEAD, recognise
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.results import USUAL_WIDTH, Result
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.files.connect import open_files
 from comfyui_agent.files.port import Files, NoPlainFile
@@ -20,7 +21,6 @@ from comfyui_agent.store.records import Digest
 from comfyui_agent.web.thumbnail_cache import ThumbnailCache
 
 WIDTHS = (160, 320, 640, 1280)
-USUAL_WIDTH = 320
 ATTACHMENT = "application/octet-stream"
 """For files that a browser only saves and never shows: HTML, SVG, texts and unknown formats."""
 MEDIA_TYPES = {
@@ -65,25 +65,6 @@ class ResultFile:
     @property
     def is_picture(self) -> bool:
         return self.media_type.startswith("image/")
-
-
-@dataclass(frozen=True)
-class Result:
-    """A result file that can be fetched."""
-
-    number: int
-    name: str
-    url: str
-    """It changes with the file, so that browsers can cache it for ever, like `thumbnail`."""
-    thumbnail: str | None
-    """None if the result is no picture."""
-    media_type: str
-    sha256: str | None = None
-    """None if it is older than digests."""
-    bytes: int | None = None
-
-    def thumbnail_at(self, width: int) -> str:
-        return (self.thumbnail or "").replace(f"?width={USUAL_WIDTH}&", f"?width={width}&")
 
 
 def version_of(job: Job) -> str:

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.json_schema import SkipJsonSchema
 
 from comfyui_agent.domain.jobs import Attempt, Job
-from comfyui_agent.web.outputs import Result
+from comfyui_agent.domain.results import Result
 
 Moment = str | None
 """UTC, `YYYY-MM-DD HH:MM:SS.mmm`."""

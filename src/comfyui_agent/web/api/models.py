@@ -7,10 +7,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from comfyui_agent.domain.batches import BatchKind, BatchStatus
+from comfyui_agent.domain.results import Result
+from comfyui_agent.domain.server_states import ServerUse
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.usecases.servers import ServerUse
 from comfyui_agent.web.api.job_models import JobListed, Moment
-from comfyui_agent.web.outputs import Result
 
 
 class BatchShown(BaseModel):
