@@ -2,5 +2,6 @@
 
 from comfyui_agent.remote.client import AsyncClient, Client
 from comfyui_agent.remote.errors import DamagedResult, IdTaken, NotReady, Refused, RemoteError, Unreachable
+from comfyui_agent.remote.results import grid_of
 
-__all__ = ["AsyncClient", "Client", "DamagedResult", "IdTaken", "NotReady", "Refused", "RemoteError", "Unreachable"]
+__all__ = ["AsyncClient", "Client", "DamagedResult", "IdTaken", "NotReady", "Refused", "RemoteError", "Unreachable", "grid_of"]

@@ -6,9 +6,15 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from urllib.parse import quote
 
 from comfyui_agent.domain.results import Result
 from comfyui_agent.remote.errors import DamagedResult
+
+
+def grid_of(batch_id: str) -> Result:
+    """The drawn grid of a batch, to be downloaded. It is there soon after the batch has ended."""
+    return Result(0, "grid.png", f"/api/v1/batches/{quote(batch_id, safe='')}/grid", None, "image/png")
 
 
 class Download:

@@ -70,7 +70,8 @@ def describe(app: FastAPI) -> None:
                 title="E3, the ComfyUI Agent", version=__version__, description=DESCRIPTION, routes=app.routes
             )
             parts = made.setdefault("components", {})
-            parts.setdefault("schemas", {})["ProblemShown"] = ProblemShown.model_json_schema()
+            problem = ProblemShown.model_json_schema(ref_template="#/components/schemas/{model}")
+            parts.setdefault("schemas", {}).update({**problem.pop("$defs"), "ProblemShown": problem})
             parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             for path in made["paths"].values():
                 for operation in path.values():
