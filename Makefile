@@ -29,6 +29,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . --group dev
+	@if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/typescript \
+		typescript@5.9.3 openapi-typescript@7.13.0 || echo "npm cannot install: what is in TypeScript is not checked"; fi
 	@touch $@
 
 demo: $(STAMP)

@@ -32,6 +32,7 @@ class CuttingProxy:
         self._lock = threading.Lock()
         self._left = 0
         self._cut = Cut.BEFORE
+        self._pairs: list[_Pair] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="cutting-proxy", daemon=True).start()
@@ -50,6 +51,11 @@ class CuttingProxy:
         with self._lock:
             self._left = 0
 
+    def drop(self) -> None:
+        """End every connection that is open now."""
+        while self._pairs:
+            self._pairs.pop().end()
+
     def close(self) -> None:
         self._listener.close()
 
@@ -62,7 +68,7 @@ class CuttingProxy:
                 except OSError:
                     client.close()
                     continue
-                _Pair(self, client, server)
+                self._pairs.append(_Pair(self, client, server))
 
     def due(self) -> Cut | None:
         """How to cut at this message, if it is the one."""
@@ -96,7 +102,7 @@ class _Pair:
                 if how in (Cut.AT_ONCE, Cut.LATE):
                     break
         if not self._is_mute:
-            self._end()
+            self.end()
 
     def _to_client(self) -> None:
         with contextlib.suppress(OSError):
@@ -104,9 +110,9 @@ class _Pair:
                 if self._is_mute:
                     break
                 self._client.sendall(chunk)
-        self._end()
+        self.end()
 
-    def _end(self) -> None:
+    def end(self) -> None:
         for each in (self._client, self._server):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import heapq
 import itertools
 from collections.abc import Callable, Collection, Iterable
@@ -173,6 +174,8 @@ class FakeComfy:
         self.name = name
         self.definitions: Any = FakeDefinitions()
         self.memory = 24 * 1024**3
+        self.version = "0.7.0"
+        self.models = {"a.safetensors": "checkpoints 0 6000 1.5"}
         self.load_seconds = 5.0
         """How much longer the first prompt with another checkpoint takes."""
         self._loaded = ""
@@ -253,7 +256,11 @@ class FakeComfy:
     async def system_stats(self) -> SystemStats:
         self._ask()
         device = Device("fake", "cuda", self.memory, self.memory)
-        return SystemStats("0.7.0", "3", "2", "posix", 1, 1, (device,))
+        return SystemStats(self.version, "3", "2", "posix", 1, 1, (device,))
+
+    async def model_facts(self) -> dict[str, str]:
+        self._ask()
+        return dict(self.models)
 
     async def free(self, *, wanted: int | None = None, timeout: float = 30.0) -> Freed:  # noqa: ARG002
         self._ask()
@@ -265,7 +272,7 @@ class FakeComfy:
         self.downloads.append(result.filename)
         path = folder / f".{owner}.{result.filename}"
         path.write_bytes(PICTURE)
-        return StagedFile(result, path, FileKind("png", "image"), len(PICTURE))
+        return StagedFile(result, path, FileKind("png", "image"), len(PICTURE), hashlib.sha256(PICTURE).hexdigest())
 
     async def upload(self, source: Any, name: str, *, subfolder: str = "", overwrite: bool = False) -> Any:
         raise NotImplementedError

@@ -170,4 +170,5 @@ def _page(book_id: str, index: int, said: BookFile, workflow: Workflow, settings
         batch_id=book_id,
         batch_index=index,
         pictures=keep(workflow, values),
+        reuse=workflow.recipe.reuse,
     )

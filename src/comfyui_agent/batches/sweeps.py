@@ -68,6 +68,7 @@ class Sweep:
                 batch_id=self.batch.id,
                 batch_index=index,
                 pictures={**self._kept_already(bound), **self._keep(workflow, bound)},
+                reuse=workflow.recipe.reuse,
             )
 
     def _kept_already(self, bound: Mapping[str, Any]) -> dict[str, str]:

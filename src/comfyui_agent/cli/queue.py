@@ -153,6 +153,7 @@ def _facts(
         ("now", AWAY if job.id in away else now),
         ("dismissed", job.dismissed_at or ""),
         ("server", job.server or ""),
+        ("reused", f"the result of job {job.reused_from}; nothing was rendered" if job.reused_from else ""),
         *(("results" if index == 0 else "", path) for index, path in enumerate(results)),
     ]
     return [(label, value) for label, value in facts if value]

@@ -19,7 +19,7 @@ from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import SHORT_WAIT, opened, servers_of, workspace_at
 from comfyui_agent.comfy.address import NoServer, Unnamed, address_of, find_server, name_of
 from comfyui_agent.domain.badges import SERVER_MARKS
-from comfyui_agent.domain.server_states import STUCK_REMEDY, ServerState
+from comfyui_agent.domain.server_states import STUCK_REMEDY, ServerState, ServerUse
 from comfyui_agent.engine.server_reports import ServerReport, look_at
 from comfyui_agent.engine.tuner import tuning_lines
 from comfyui_agent.store.errors import StoreError
@@ -133,7 +133,7 @@ async def _change(call: Invocation, name: str, change: ServerChange) -> None:
 
 async def _show(call: Invocation) -> None:
     urls = servers_of(call.workspace)
-    uses: Mapping[str, usecases.ServerUse] = {}
+    uses: Mapping[str, ServerUse] = {}
     try:
         async with opened(call.workspace, wait=SHORT_WAIT) as store:
             reports = await usecases.look_at_servers(store, call.workspace)

@@ -218,6 +218,10 @@ class ComfyClient:
     async def system_stats(self) -> SystemStats:
         return await self._transport.get_json("system_stats", SystemStats.read, most=self.limits.small_answer_bytes)
 
+    async def model_facts(self) -> Mapping[str, str]:
+        """What tells each model file of the server from another of its name."""
+        return await model_files.model_facts(self._transport)
+
     async def models(self, folder: str = "checkpoints") -> list[str]:
         """The files of a model folder; empty if the server has no such folder."""
         try:

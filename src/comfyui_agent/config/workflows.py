@@ -53,6 +53,7 @@ class _Entry(Section):
     defaults: dict[str, Any] = Field(default={}, description="a mapping of names to values")
     inputs: dict[str, Texts] = Field(default={}, description='a mapping of names to places, such as prompt: "6.text"')
     purpose: Literal["", "upscale"] = Field(default="", description="upscale, if it makes a larger picture of one")
+    reuse: Literal["same"] | None = Field(default=None, description="same, to take recorded results of the same jobs")
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,8 @@ class Recipe:
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     purpose: str = ""
     """What else it is offered for: `upscale`."""
+    reuse: str | None = None
+    """Whether its jobs take recorded results, unless they say so themselves."""
 
     @property
     def names(self) -> dict[str, str]:

@@ -19,6 +19,8 @@ AttemptId = NewType("AttemptId", int)
 DEFAULT_PRIORITY = 50
 STAR, REJECT = 1, -1
 """Ratings of results."""
+SAME = "same"
+"""Reuse of results that were made of the same."""
 GATEWAY = "gateway"
 """The source of jobs that clients of ComfyUI posted. Every other source is the path of a job file."""
 DONE = "done"
@@ -67,6 +69,10 @@ class NewJob:
     """Only an agent that runs this batch by name may lease it."""
     created_by: int | None = None
     """The id of the token that made it. None: the token of its batch, if any."""
+    external_id: str | None = None
+    """The caller's own key. No other job of the same token has it."""
+    reuse: str | None = None
+    """SAME: a recorded result with the same fingerprint is taken instead of rendering."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,12 @@ class Job:
     """The number of the result that counts, or is being made; None: it is the first."""
     rating: int | None = None
     """What people think of its result: STAR, REJECT, or nothing."""
+    external_id: str | None = None
+    reuse: str | None = None
+    fingerprint: str | None = None
+    """Of all that decides its result. Only jobs with `reuse` have one, once they were given to a server."""
+    reused_from: int | None = None
+    """The job whose result it was given; None if it was rendered."""
     is_shortened: bool = False
     """Whether large texts were cut, as in lists of jobs."""
 
@@ -189,6 +201,8 @@ class Attempt:
     """The values filled in for the server, by place, as JSON."""
     is_load: int | None = None
     """Whether its server had other models loaded when it was given the run. None: not known."""
+    is_cached: int | None = None
+    """Whether its server had the result in its cache."""
 
     def as_json(self) -> dict[str, Any]:
         """The row for scripts, with JSON columns as objects."""

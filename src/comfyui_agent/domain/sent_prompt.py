@@ -50,6 +50,13 @@ class Sending:
     models: Sequence[str]
     attempt: Attempt | None
 
+    @property
+    def seeds(self) -> dict[str, int]:
+        """The seeds that it is made with, by place."""
+        return {
+            where: value for where, name, value in _inputs(self.graph) if name in SEED_INPUTS and type(value) is int
+        }
+
 
 def filled_in(plain: Graph, sent: Graph) -> dict[str, Any]:
     """By place, the inputs in which the sent graph differs from the plain one, and the hash of the plain one."""
@@ -79,7 +86,7 @@ def describe(
         attempt, filled = None, {}
     whole = _placed(plain, filled)
     usual = {where: name for name, places in usual_inputs(whole).items() for where in places}
-    return Sending(whole, _given(whole, inputs, {**usual, **names}), _models(whole), attempt)
+    return Sending(whole, _given(whole, inputs, {**usual, **names}), models_of(whole), attempt)
 
 
 def _hash_of(graph: Graph) -> str:
@@ -131,7 +138,7 @@ def _inputs(graph: Graph) -> list[tuple[str, str, Any]]:
     return [(f"{node_id}.{name}", name, value) for node_id, inputs in found for name, value in inputs.items()]
 
 
-def _models(graph: Graph) -> list[str]:
+def models_of(graph: Graph) -> list[str]:
     """Each model file that the graph names, once."""
     texts = [value for *_, value in _inputs(graph) if isinstance(value, str)]
     return list(dict.fromkeys(text for text in texts if text.lower().endswith(MODEL_ENDINGS)))

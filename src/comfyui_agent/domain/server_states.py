@@ -60,3 +60,22 @@ class LostServer:
 
 
 STUCK_REMEDY = "a prompt there does not end and cannot be interrupted: restart that ComfyUI"
+
+
+@dataclass(frozen=True)
+class ServerUse:
+    """The models that a server has loaded, how often it loaded others, stayed with them and overtook older jobs so,
+    and why it has no work; null if it has, or gets some."""
+
+    loaded: str | None
+    since: str | None
+    loads: int
+    stays: int
+    overtakes: int
+    unused: str | None
+
+    @property
+    def summary(self) -> str:
+        loaded = f"has {self.loaded} loaded since {(self.since or '')[11:19]} UTC" if self.loaded else ""
+        counts = f"{self.loads} loads, {self.stays} stays, {self.overtakes} overtakes" if self.loads else ""
+        return "; ".join(filter(None, (loaded, counts, f"not used: {self.unused}" if self.unused else "")))

@@ -23,6 +23,7 @@ from comfyui_agent.engine.needs_lookup import NeedsLookup
 from comfyui_agent.engine.notifier import Notifier
 from comfyui_agent.engine.recovery import Recovery
 from comfyui_agent.engine.retention import Retention
+from comfyui_agent.engine.reuse_ahead import ReuseAhead
 from comfyui_agent.engine.run import Run
 from comfyui_agent.engine.runs import Runs, Signals
 from comfyui_agent.engine.server_states import ServerAlerts, ServerStates
@@ -76,6 +77,7 @@ class Agent:
     expiry: Expiry
     live: LiveFile
     idleness: Idleness
+    reuse: ReuseAhead | None = None
     feed: FeedServer | None = None
     """For gateways on this machine."""
     supervisor: Supervisor | None = None
@@ -177,6 +179,10 @@ class Agent:
         if self.tuner is not None:
             pause = partial(self.clock.sleep, TUNING_SECONDS)
             own.append(self._repeat("measuring ComfyUI processes", self.tuner.look, pause))
+        if self.reuse is not None:
+            pause = partial(self.clock.sleep, CHECK_PAUSE)
+            looked = Staleness(self.store, self.clock)
+            own.append(self._repeat("looking for recorded results", self.reuse.look, pause, looked.is_stale))
         if self.retention is not None:
             pause = partial(self.clock.sleep, RETENTION_SECONDS)
             own.append(self._repeat("removing what is old", self.retention.look, pause))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from errno import EACCES, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOSPC, EPERM, EROFS
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from comfyui_agent.comfy.outcomes import Succeeded
 from comfyui_agent.comfy.results import ResultFile, Results
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.engine.early_downloads import EarlyDownloads
 from comfyui_agent.engine.intake.put_away_files import FinishedFiles
 from comfyui_agent.engine.leases import Leases
@@ -30,7 +32,7 @@ from comfyui_agent.pools import OBJECTS, PUBLISHING, Pool
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.operation import OperationRunner
-from comfyui_agent.store.records import Leased
+from comfyui_agent.store.records import Digest, Leased
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,12 @@ MENDED_BY_WAITING = frozenset({EACCES, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOSP
 PAUSE = 1.0
 PUBLISHING_SECONDS = 0.5
 MOST_FILES = 10_000
+
+
+Fetch = Callable[[Path], AsyncIterator[StagedFile]]
+"""Brings all files of a result into a folder."""
+Complete = Callable[[list[str]], Awaitable[list[str]]]
+"""Records paths as the result of a job. Returns files that nothing refers to any more."""
 
 
 class Unkeepable(Exception):
@@ -58,8 +66,7 @@ class Haul:
 
     stem: Path
     files: Files
-    early: EarlyDownloads
-    staged: list[StagedFile] = field(default_factory=list)
+    staged: list[StagedFile]
     claimed: set[str] = field(default_factory=set)
     new: set[str] = field(default_factory=set)
     """Names that the job had not claimed before: what is there is somebody else's."""
@@ -123,38 +130,56 @@ class Collector:
         if len(results) > MOST_FILES:
             message = f"{len(results)} results, and at most {MOST_FILES} are kept: name one node as output_node"
             raise Unkeepable(message)
-        outputs = None if results else list[str]()
-        haul = Haul(stem, open_files(self.workspace.results, self.workspace.shown(stem)), early)
+        fetch = partial(self._fetch, server, results, early=early, check_server=check_server)
+        await self._keep(
+            leased,
+            self._haul(stem, []),
+            len(results),
+            fetch,
+            lambda outputs: self.recorder.write(
+                ops.complete_job, leased.lease, outputs, outcome.seconds, is_cached=outcome.is_cached
+            ),
+        )
+
+    async def take_over(self, leased: Leased, copies: list[StagedFile], origin: JobId) -> None:
+        """Keep copies of the recorded result of another job. FileTaken, LeaseLost, Unkeepable or LostMeanwhile."""
+        await self._keep(
+            leased,
+            self._haul(stem_of(leased, self.workspace), copies),
+            len(copies),
+            _no_more,
+            lambda outputs: self.recorder.write(ops.complete_reused, leased.lease, outputs, origin),
+        )
+
+    def _haul(self, stem: Path, staged: list[StagedFile]) -> Haul:
+        return Haul(stem, open_files(self.workspace.results, self.workspace.shown(stem)), staged)
+
+    async def _keep(self, leased: Leased, haul: Haul, count: int, fetch: Fetch, complete: Complete) -> None:
+        """Fetch and publish so many files, and record them as the result."""
+        outputs = None if count else list[str]()
         try:
             while outputs is None:
-                outputs = await self._try_to_keep(leased, server, results, haul, check_server)
-            strays = await self.recorder.write(ops.complete_job, leased.lease, outputs, outcome.seconds)
+                outputs = await self._try_to_keep(leased, count, haul, fetch)
+            strays = await complete(outputs)
         except LeaseLost:
             if haul.files.is_remote:  # they may have arrived after whoever took the job over had cleaned up
                 await self.remove(haul.published)
             raise
         finally:
             haul.discard()
-            self._no_room.get(stem.parent, set()).discard(leased.lease.job_id)
+            self._no_room.get(haul.stem.parent, set()).discard(leased.lease.job_id)
         self.leases.drop(leased.lease)  # nobody takes away what is done
         if strays or leased.job_file is not None:
             await _finish(self._tidy(leased, strays))
 
-    async def _try_to_keep(
-        self,
-        leased: Leased,
-        server: FleetServer,
-        results: Sequence[ResultFile],
-        haul: Haul,
-        check_server: Callable[[], None],
-    ) -> list[str] | None:
+    async def _try_to_keep(self, leased: Leased, count: int, haul: Haul, fetch: Fetch) -> list[str] | None:
         """Fetch and name all files; their paths. None if they cannot be kept now."""
         stem, folder = haul.stem, haul.files.staging(haul.stem.parent)
         try:
-            if len(haul.staged) < len(results):
+            if len(haul.staged) < count:
                 haul.discard()
                 self._make(folder)
-                async for file in self._fetch(server, results, folder, haul.early, check_server):
+                async for file in fetch(folder):
                     haul.staged.append(file)
             return await self._publish(leased, haul)
         except OSError as error:
@@ -194,6 +219,7 @@ class Collector:
         server: FleetServer,
         results: Sequence[ResultFile],
         folder: Path,
+        *,
         early: EarlyDownloads,
         check_server: Callable[[], None],
     ) -> AsyncIterator[StagedFile]:
@@ -245,7 +271,9 @@ class Collector:
             await self._make_room(leased, haul, existing, await self.store.run(ops.owned_files, existing))
         asked_at, until = self.clock.now(), self.leases.proved_until(leased.lease)
         renews = until - asked_at < self.leases.seconds / 2
-        had = await self.recorder.write(ops.claim_files, leased.lease, shown, self.leases.seconds, renews=renews)
+        digests = {name: Digest(file.sha256, file.size) for name, file in zip(shown, haul.staged, strict=True)}
+        claims = (leased.lease, shown, self.leases.seconds, digests)
+        had = await self.recorder.write(ops.claim_files, *claims, renews=renews)
         if renews:
             until = self.leases.prove(leased.lease, asked_at)
         haul.new.update(set(shown) - set(had) - haul.claimed)
@@ -357,6 +385,11 @@ async def expect_result(store: OperationRunner, leased: Leased, shown: str) -> N
     is_chosen = leased.file_path is not None and (leased.batch_id is None or leased.job_file is not None)
     if is_chosen and shown not in await store.run(ops.recorded_files, [shown]):
         raise Unkeepable(f"{shown} is there already and is no result of E3: move it, or give the job another file_path")
+
+
+def _no_more(_: Path) -> AsyncIterator[StagedFile]:
+    """Copies that were lost are not made again here."""
+    raise LostMeanwhile
 
 
 def _ignore(late: asyncio.Future[None]) -> None:

@@ -29,6 +29,8 @@ from comfyui_agent.engine.prompt_builder import PromptBuilder
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.recovery import Recovery
 from comfyui_agent.engine.retention import Retention, ages_of
+from comfyui_agent.engine.reuse import Reuse
+from comfyui_agent.engine.reuse_ahead import ReuseAhead
 from comfyui_agent.engine.run import Run, RunParts
 from comfyui_agent.engine.runs import Runs, Signals
 from comfyui_agent.engine.sender import Sender
@@ -86,7 +88,8 @@ def make_agent(
     lookup = NeedsLookup(store, routing, fleet, builder, signals, clock)
     live = LiveFile(workspace.locks, lock.worker)
     demand = {"always": lambda: True, "watched": lambda: live.is_watched, "never": lambda: False}
-    sender = Sender(recorder, fleet, builder, inputs, clock, demand[settings.ui.previews], feed)
+    reuse = Reuse(store, workspace, recorder, inputs, clock, lock.worker)
+    sender = Sender(recorder, fleet, builder, inputs, reuse, clock, demand[settings.ui.previews], feed)
     supervisor = tuner = None
     if comfyui.launch and only is None:
         slots = slots_here(workspace)
@@ -126,6 +129,7 @@ def make_agent(
         leases=leases,
         started=runs,
         dispatcher=Dispatcher(store, fleet, runs, signals, clock, routing, lookup, settings, policy, only),
+        reuse=ReuseAhead(store, fleet, runs, clock) if only is None else None,
         lookup=lookup,
         recovery=recovery,
         unowned=unowned,

@@ -34,6 +34,7 @@ from comfyui_agent.engine.patience import (
     is_to_be_left,
 )
 from comfyui_agent.engine.recorder import Recorder
+from comfyui_agent.engine.reuse import ReusedResult
 from comfyui_agent.engine.sender import Sender
 from comfyui_agent.engine.server_inputs import Unfit
 from comfyui_agent.engine.settlement import Settlement
@@ -133,8 +134,13 @@ class Run:
     async def _render(self) -> Outcome | None:
         """Bring the prompt to its server and wait for its end. None: it was not sent, and that is recorded."""
         try:
-            self._watch = await self._parts.sender.begin(self)
-            return await self._wait(self._watch) if self._watch else None
+            begun = await self._parts.sender.begin(self)
+            if begun is None:
+                return None
+            if isinstance(begun, ReusedResult):
+                return await self._take_reused(begun)
+            self._watch = begun
+            return await self._wait(begun)
         except Unfit as error:
             return self._failed(error.kind, error.message)
         except ComfyError as error:
@@ -142,6 +148,19 @@ class Run:
             if isinstance(error, PromptRejected) and error.answer is not None:
                 self._keep_for_client({"rejected": error.answer})
             return Failed(self.leased.prompt_id, failure)
+
+    async def _take_reused(self, reused: ReusedResult) -> Outcome | None:
+        """Give the job a recorded result."""
+        self.is_collecting = True
+        try:
+            await self._parts.collector.take_over(self.leased, reused.files, reused.origin)
+        except LostMeanwhile:
+            return self._failed(FailureClass.SERVER_LOST, "copies of a recorded result were lost: it is copied again")
+        except (FileTaken, Unkeepable) as error:
+            await self._parts.settlement.give_up(
+                self.leased, self._failed(FailureClass.OUTPUT, str(error)).failure, GiveUp(FailureClass.OUTPUT)
+            )
+        return None
 
     def _keep_for_client(self, entry: Mapping[str, Any]) -> None:
         """What the server said about a posted prompt is recorded with its end."""

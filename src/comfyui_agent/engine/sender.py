@@ -26,6 +26,7 @@ from comfyui_agent.domain.texts import json_text
 from comfyui_agent.engine.live_feed import LiveFeed
 from comfyui_agent.engine.prompt_builder import BuiltPrompt, NotBuildable
 from comfyui_agent.engine.recorder import Recorder
+from comfyui_agent.engine.reuse import ReusedResult
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased
@@ -60,6 +61,10 @@ class Inputs(Protocol):
     async def remedy(self, server: FleetServer, class_type: str, name: str, value: str) -> str: ...
 
 
+class FindsResults(Protocol):
+    async def find(self, leased: Leased, graph: Graph, server: FleetServer) -> ReusedResult | None: ...
+
+
 class SendingRun(Protocol):
     """What sending needs of a run."""
 
@@ -81,13 +86,17 @@ class Sender:
     fleet: Probing
     builder: Builder
     inputs: Inputs
+    reuse: FindsResults
     clock: Clock
     wants_previews: Callable[[], bool]
     """Asked at the moment of sending."""
     feed: LiveFeed = field(default_factory=LiveFeed)
 
-    async def begin(self, run: SendingRun) -> Watch | None:
-        """Send the prompt of a run, or take over one that was sent. None: nothing was sent, and that is recorded."""
+    async def begin(self, run: SendingRun) -> Watch | ReusedResult | None:
+        """Send the prompt of a run, or take over one that was sent. None: nothing was sent, and that is recorded.
+
+        A recorded result is returned in place of sending, where the job may have one.
+        """
         leased, client = run.leased, run.server.client
         try:
             built = await self.builder.prepare(leased)
@@ -102,10 +111,12 @@ class Sender:
             return client.take_over(leased.prompt_id, built.graph, built.expected)
         return await self._send(run, built)
 
-    async def _send(self, run: SendingRun, built: BuiltPrompt) -> Watch | None:
+    async def _send(self, run: SendingRun, built: BuiltPrompt) -> Watch | ReusedResult | None:
         """Post the prompt and watch it. None: nothing reached the server, and the job waits again."""
         server, prompt_id = run.server, run.leased.prompt_id
-        if server.out_of_work is not None:  # since the lease
+        if (reused := await self.reuse.find(run.leased, built.plain, server)) is not None:
+            return reused
+        if server.out_of_work is not None or run.leased.is_ahead:  # since the lease
             await self.recorder.write(ops.return_unsent, run.leased.lease)
             return None
         try:

@@ -28,7 +28,8 @@ KEYS = (
     "takes:job_id,number "
     "events:id rejections:path server_states:server stuck_prompts:prompt_id batch_endings:batch_id "
     "ending_members:job_id idempotent_requests:key,scope endings:at,status timings:needs,server "
-    "server_sets:server posted_prompts:job_id posted_files:path posted_counters:prefix uploads:path"
+    "server_sets:server posted_prompts:job_id posted_files:path posted_counters:prefix uploads:path "
+    "webhooks:id deliveries:id assets:id"
 )
 TABLES = {table: tuple(key.split(",")) for table, _, key in (each.partition(":") for each in KEYS.split())}
 """Tables and their keys, in the order in which they are copied. `agents` are of the old place; search indexes are made

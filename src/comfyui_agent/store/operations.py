@@ -20,6 +20,7 @@ from comfyui_agent.store.overview import *
 from comfyui_agent.store.posted_prompts import *
 from comfyui_agent.store.prompts import *
 from comfyui_agent.store.retention import *
+from comfyui_agent.store.reuse import *
 from comfyui_agent.store.server_states import *
 from comfyui_agent.store.takes import *
 from comfyui_agent.store.tokens import *

@@ -50,6 +50,9 @@ class Leased:
     needs: str | None = None
     take: int | None = None
     """The number of the result that it makes; None: the first."""
+    reuse: str | None = None
+    is_ahead: bool = False
+    """Leased out of its turn, for a recorded result alone: nothing may be sent."""
 
     @property
     def is_posted(self) -> bool:
@@ -106,6 +109,26 @@ class Window:
     batch_id: str | None = None
     one_page: bool = False
     """At most one page of each book at a time, over all servers."""
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What a result was when it was published. None: it is older than digests."""
+
+    sha256: str | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Holder:
+    """What a caller's own key stands for."""
+
+    kind: str
+    """job, batch or book"""
+    id: str
+    name: str
+    digest: str | None
+    """Of the request that made it; only jobs have one."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 from comfyui_agent.comfy.address import address_of, name_of
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.server_states import ServerState
+from comfyui_agent.domain.server_states import ServerState, ServerUse
 from comfyui_agent.domain.texts import listed
 from comfyui_agent.engine.server_reports import ServerReport, look_at
 from comfyui_agent.engine.tuner import read_tunings
@@ -66,25 +66,6 @@ async def judge_reports(store: Store, reports: Sequence[ServerReport]) -> list[S
     states = {each.server: each.state for each in await store.run(ops.servers_out_of_work)}
     stuck = await store.run(ops.stuck_prompts)
     return [report.judged(states, stuck) for report in reports]
-
-
-@dataclass(frozen=True)
-class ServerUse:
-    """The models that a server has loaded, how often it loaded others, stayed with them and overtook older jobs so,
-    and why it has no work; null if it has, or gets some."""
-
-    loaded: str | None
-    since: str | None
-    loads: int
-    stays: int
-    overtakes: int
-    unused: str | None
-
-    @property
-    def summary(self) -> str:
-        loaded = f"has {self.loaded} loaded since {(self.since or '')[11:19]} UTC" if self.loaded else ""
-        counts = f"{self.loads} loads, {self.stays} stays, {self.overtakes} overtakes" if self.loads else ""
-        return "; ".join(filter(None, (loaded, counts, f"not used: {self.unused}" if self.unused else "")))
 
 
 async def server_uses(store: Store, intake: Intake, reports: Sequence[ServerReport]) -> dict[str, ServerUse]:

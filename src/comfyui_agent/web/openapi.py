@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, Response
 from pydantic import BeforeValidator
 
 from comfyui_agent import __version__
-from comfyui_agent.access.problem import TITLES
+from comfyui_agent.access.problem import KINDS, OWN_KINDS, TITLES
 from comfyui_agent.web.api.models import ProblemShown
 from comfyui_agent.web.html import environment
 from comfyui_agent.web.problems import MEDIA_TYPE, JsonAnswer
@@ -42,6 +42,16 @@ async def docs() -> Response:
     return HTMLResponse(page, headers={"Content-Security-Policy": DOCS_POLICY})
 
 
+@router.get("/docs/problems", response_class=HTMLResponse)
+async def problem_types() -> Response:
+    """What each type of a problem means."""
+    known = {kind: TITLES[status] for status, kind in KINDS.items()} | OWN_KINDS
+    rows = "".join(f'<dt id="{kind}">{kind}</dt><dd>{said}</dd>' for kind, said in known.items())
+    return HTMLResponse(
+        f'<!doctype html><html lang="en"><title>Problems</title><h1>Problems</h1><dl>{rows}</dl></html>'
+    )
+
+
 @router.get("/openapi.json")
 async def document(request: Request) -> Response:
     """Encoded once, because everyone may ask for it any number of times."""
@@ -60,7 +70,8 @@ def describe(app: FastAPI) -> None:
                 title="E3, the ComfyUI Agent", version=__version__, description=DESCRIPTION, routes=app.routes
             )
             parts = made.setdefault("components", {})
-            parts.setdefault("schemas", {})["ProblemShown"] = ProblemShown.model_json_schema()
+            problem = ProblemShown.model_json_schema(ref_template="#/components/schemas/{model}")
+            parts.setdefault("schemas", {}).update({**problem.pop("$defs"), "ProblemShown": problem})
             parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             for path in made["paths"].values():
                 for operation in path.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePath
@@ -10,15 +11,16 @@ from pathlib import Path, PurePath
 from comfyui_agent.comfy.content import HEAD, recognise
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.results import USUAL_WIDTH, Result
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.files.connect import open_files
 from comfyui_agent.files.port import Files, NoPlainFile
 from comfyui_agent.pictures.grid_sources import look_at
 from comfyui_agent.pictures.thumbnails import NoThumbnail
+from comfyui_agent.store.records import Digest
 from comfyui_agent.web.thumbnail_cache import ThumbnailCache
 
 WIDTHS = (160, 320, 640, 1280)
-USUAL_WIDTH = 320
 ATTACHMENT = "application/octet-stream"
 """For files that a browser only saves and never shows: HTML, SVG, texts and unknown formats."""
 MEDIA_TYPES = {
@@ -43,6 +45,9 @@ MEDIA_TYPES = {
 }
 
 
+NO_DIGESTS: Mapping[str, Digest] = {}
+
+
 class NotShown(ValueError):
     """A result that is not served. The message says why."""
 
@@ -60,22 +65,6 @@ class ResultFile:
     @property
     def is_picture(self) -> bool:
         return self.media_type.startswith("image/")
-
-
-@dataclass(frozen=True)
-class Result:
-    """A result file that can be fetched."""
-
-    number: int
-    name: str
-    url: str
-    """It changes with the file, so that browsers can cache it for ever, like `thumbnail`."""
-    thumbnail: str | None
-    """None if the result is no picture."""
-    media_type: str
-
-    def thumbnail_at(self, width: int) -> str:
-        return (self.thumbnail or "").replace(f"?width={USUAL_WIDTH}&", f"?width={width}&")
 
 
 def version_of(job: Job) -> str:
@@ -130,11 +119,11 @@ class Outputs:
         except OSError as error:
             raise NotShown(f"{printable(result.path.name)} cannot be fetched: {error.strerror}") from None
 
-    def shown(self, job: Job, most: int | None = None) -> list[Result]:
+    def shown(self, job: Job, most: int | None = None, digests: Mapping[str, Digest] = NO_DIGESTS) -> list[Result]:
         """The results that may be served, in order, at most `most`. It checks each file."""
         version = version_of(job)
         numbered = ((number, self._known(recorded, version)) for number, recorded in enumerate(job.outputs, start=1))
-        shown = (_shown(job, number, result) for number, result in numbered if result is not None)
+        shown = (_shown(job, number, result, digests) for number, result in numbered if result is not None)
         return list(islice(shown, most))
 
     def bytes_of(self, job: Job) -> int:
@@ -231,8 +220,10 @@ def _gone(name: str) -> NotShown:
     return NotShown(f"{printable(name)} is not there any more")
 
 
-def _shown(job: Job, number: int, file: ResultFile) -> Result:
+def _shown(job: Job, number: int, file: ResultFile, digests: Mapping[str, Digest]) -> Result:
+    digest = digests.get(file.name, Digest())
     url = f"/api/v1/jobs/{job.id}/results/{number}"
     version = f"v={file.version}" + (f"&take={job.take}" if job.take is not None else "")
     thumbnail = f"{url}/thumbnail?width={USUAL_WIDTH}&{version}" if file.is_picture else None
-    return Result(number, file.path.name, f"{url}?{version}", thumbnail, file.media_type)
+    address = f"{url}?{version}"
+    return Result(number, file.path.name, address, thumbnail, file.media_type, digest.sha256, digest.bytes)

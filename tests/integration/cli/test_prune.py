@@ -25,7 +25,7 @@ def aged(folder: Path) -> AgentWorkspace:
     in_the_shell(
         workspace.database,
         "UPDATE jobs SET status = 'done', end_time = '2025-08-09 12:30:01.250', outputs = '[\"jobs/finished/old.png\"]'"
-        " WHERE config_name = 'old'; INSERT INTO files VALUES ('jobs/finished/old.png', 1);"
+        " WHERE config_name = 'old'; INSERT INTO files (path, job_id) VALUES ('jobs/finished/old.png', 1);"
         "UPDATE events SET at = '2025-08-09 12:30:01.250' WHERE job_id = 1",
     )
     files = ("jobs/finished/old.png", "database/inputs/used.png", "database/inputs/unused.png")

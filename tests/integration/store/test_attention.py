@@ -137,7 +137,7 @@ async def test_ended_jobs_are_removed_with_their_runs_and_claims_and_others_are_
 ) -> None:
     [leased] = await lease(store)
     ended = [night[name] for name in ("done", "failed", "dismissed", "cancelled")]
-    database.by_hand(f"INSERT INTO files VALUES ('jobs/finished/image/done.png', {night['done']})")
+    database.by_hand(f"INSERT INTO files (path, job_id) VALUES ('jobs/finished/image/done.png', {night['done']})")
     assert await store.run(ops.remove_jobs, [*ended, night["waits"], JobId(12345)]) == ended
     assert [job.config_name for job in await store.run(ops.list_jobs)] == ["waits"]
     assert await store.run(ops.count_jobs) == Counts(processing=1)

@@ -124,6 +124,10 @@ NEVER_RUN = {
     "lost_at": None,
     "take": None,
     "rating": None,
+    "external_id": None,
+    "reuse": None,
+    "fingerprint": None,
+    "reused_from": None,
 }
 
 

@@ -177,6 +177,7 @@ class Admission:
             source=source,
             digest=digest,
             pictures=pictures,
+            reuse=job_file.reuse or (workflow.recipe.reuse if workflow else None),
         )
 
     def _bind(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -45,4 +45,7 @@ class JobFile(Section):
     )
     timeout_seconds: Annotated[Number, Field(gt=0, le=7 * 24 * 3600)] | None = Field(
         default=None, description="a number of seconds above 0, such as 300"
+    )
+    reuse: Literal["same"] | None = Field(
+        default=None, description="same: take the recorded result of a job that was made of the same, if there is one"
     )

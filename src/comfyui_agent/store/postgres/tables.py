@@ -24,7 +24,7 @@ FITTING: dict[str, tuple[type | tuple[type, ...], str]] = {
     "e3_time": (datetime, "a time such as 2025-08-09 12:30:01.250"),
     "text": (str, "a text without NUL"),
 }
-IDENTITIES = {"jobs": "id", "attempts": "id", "tokens": "id", "batches": "place"}
+IDENTITIES = {"jobs": "id", "attempts": "id", "tokens": "id", "webhooks": "id", "deliveries": "id", "batches": "place"}
 SET_SEQUENCE = "SELECT setval('{table}_{column}_seq', greatest(max({column}), %s) + 1, false) FROM {table}"
 REFUSED = (psycopg.IntegrityError, psycopg.DataError, errors.ProgramLimitExceeded)
 LONGEST_SHOWN = 60

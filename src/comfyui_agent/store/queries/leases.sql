@@ -133,7 +133,7 @@ WHERE id = (SELECT id FROM jobs WHERE id = :id AND status = 'pending' AND hold I
 -- part: leased
 id, fence, config_name, job_type, workflow_id, template_hash, inputs, server, prompt_id, retries_attempted, strikes,
     retry_limit, failure_class, file_path, output_node, timeout_seconds, avoids, source, digest, pictures, batch_id,
-    run_count, needs, take
+    run_count, needs, take, reuse
 
 -- name: leased_prompts
 -- What a worker has under these prompt ids.

@@ -28,7 +28,7 @@ UPDATE jobs SET
         needs) = (
         SELECT outputs, start_time, end_time, duration, server, prompt_id, workflow_id, template_hash, inputs, pictures,
             metadata, needs FROM takes WHERE takes.job_id = jobs.id AND takes.number = :number),
-    take = :number, rating = NULL, status = 'done', error_trace = NULL, failure_class = NULL, needs_regeneration = 0,
+    take = :number, rating = NULL, fingerprint = NULL, reused_from = NULL, status = 'done', error_trace = NULL, failure_class = NULL, needs_regeneration = 0,
     fence = coalesce(fence, 0) + 1
 WHERE id = :job_id AND status IN ('done', 'failed')
     AND EXISTS (SELECT 1 FROM takes WHERE takes.job_id = jobs.id AND takes.number = :number);

@@ -18,16 +18,16 @@ QUERIES = load_queries(SHARED_QUERIES, Path(__file__).parent / "queries")
 
 TIMES = frozenset(
     (  # noqa: SIM905 - a list of words
-        "at completed_at created_at dismissed_at end_time ended_at ends_at expires_at heartbeat_at hidden_at "
-        "last_attempted_at last_used_at lease_expires_at lost_at next_attempt_at now revoked_at since start_time "
-        "started_at told_at"
+        "at completed_at created_at dead_at delivered_at dismissed_at end_time ended_at ends_at expires_at "
+        "heartbeat_at hidden_at last_attempted_at last_used_at lease_expires_at lost_at next_attempt_at now "
+        "removed_at revoked_at since start_time started_at told_at"
     ).split()
 )
 """Columns that hold times, as text such as `2025-08-09 12:30:01.250` in UTC."""
 TEXTS = (  # noqa: SIM905 - a list of words
     "config_name job_type workflow_id status error_trace metadata worker_id failure_class server prompt_id batch_id "
     "outputs template_hash inputs file_path output_node hold avoids start_time end_time lease_expires_at "
-    "next_attempt_at created_at priority retry_limit batch_index source digest pictures written needs"
+    "next_attempt_at created_at priority retry_limit batch_index source digest pictures written needs external_id"
 ).split()
 
 

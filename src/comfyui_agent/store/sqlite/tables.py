@@ -15,9 +15,9 @@ from comfyui_agent.store.sqlite.connection import connect
 from comfyui_agent.store.sqlite.driver import READ_PATIENCE, identity_at, our_words
 from comfyui_agent.store.sqlite.session import TIMES, SqliteSession, read_time
 
-MORE_TIMES = frozenset({"used_at", "ticked_at", "overtaken_at"})
+MORE_TIMES = frozenset({"used_at", "ticked_at", "overtaken_at", "worker_until"})
 """Times that no query returns by these names."""
-SEQUENCED = frozenset({"jobs", "events", "tokens"})
+SEQUENCED = frozenset({"jobs", "events", "tokens", "webhooks", "deliveries"})
 SET_SEQUENCE = "DELETE FROM sqlite_sequence WHERE name = :name; INSERT INTO sqlite_sequence VALUES (:name, :last)"
 MENDED = "CASE typeof({0}) WHEN 'text' THEN coalesce(e3_mended(CAST({0} AS BLOB)), {0}) ELSE {0} END"
 

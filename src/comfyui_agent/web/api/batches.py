@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import FileResponse, Response
@@ -25,6 +25,7 @@ from comfyui_agent.engine.service import take_back
 from comfyui_agent.pools import FILES, RENDERING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
+from comfyui_agent.store.records import Digest
 from comfyui_agent.usecases import batches as usecases
 from comfyui_agent.usecases.sweeps import Defined, Planner, plan_sweep, queue_sweep
 from comfyui_agent.web.api.models import (
@@ -37,7 +38,19 @@ from comfyui_agent.web.api.models import (
     ResultPage,
     SweepPlan,
 )
-from comfyui_agent.web.api.parameters import PREFIX, By, ByAdmin, Cursor, Here, Limit, NamedBatch, Said, User
+from comfyui_agent.web.api.parameters import (
+    PREFIX,
+    By,
+    ByAdmin,
+    Cursor,
+    ExternalId,
+    Here,
+    Limit,
+    NamedBatch,
+    OwnKey,
+    Said,
+    User,
+)
 from comfyui_agent.web.api.responses import MOST_BYTES, FileAnswer, fields_of, listed, maker_of, shown_batch
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
@@ -65,6 +78,14 @@ class NewSweepSaid(SweepFile):
 
     skip_bad: StrictBool = Field(default=False, description="Leave bad values out, with a warning.")
     dry_run: StrictBool = Field(default=False, description="Only say what would be queued.")
+    external_id: ExternalId = None
+
+
+class SweepSaid(Protocol):
+    """What queueing a sweep needs of what was asked for."""
+
+    priority: int | None
+    external_id: str | None
 
 
 class RetryBatchSaid(Said):
@@ -86,13 +107,25 @@ class GridSaid(Said):
 @router.get("", response_model=BatchPageShown, responses=problems(404))
 async def list_batches(
     context: Here,
-    _: User,
+    caller: User,
     kind: Annotated[BatchKind | None, Query(description="Only batches of this kind.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
+    external_id: OwnKey = None,
 ) -> Any:
     """Batches, the newest first."""
+    if external_id is not None:
+        return await the_batch_with(context, caller, external_id, kind, "batches")
     return await page_of_batches(context, kind, limit, cursor, "batches")
+
+
+async def the_batch_with(
+    context: Context, caller: User, external_id: str, kind: BatchKind | None, noun: str
+) -> dict[str, Any]:
+    """A list of the one batch that has a key of the caller."""
+    holder = await context.store.run(ops.find_external_id, caller.token_id, external_id)
+    batch = await context.store.run(ops.find_batch, holder.id) if holder and holder.kind != "job" else None
+    return {noun: [shown_batch(batch)] if batch and kind in (None, batch.kind) else [], "next": None}
 
 
 async def page_of_batches(
@@ -119,7 +152,7 @@ async def create(
     wanted = IdempotentRequest(key=key, route="batches", body=said.model_dump(mode="json", exclude_unset=True))
     batch_id = mint_batch_id(said.name or said.workflow, "sweep")
     plan = partial(_plan, context, said, planner)
-    return await sweep_once(context, by, caller, wanted, batch_id, plan, said.priority, "e3 sweep")
+    return await sweep_once(context, by, caller, wanted, batch_id, plan, said, "e3 sweep")
 
 
 async def sweep_once(
@@ -129,16 +162,17 @@ async def sweep_once(
     wanted: IdempotentRequest,
     batch_id: str,
     plan: Callable[[str], Awaitable[Defined]],
-    priority: int | None,
+    said: SweepSaid,
     command: str,
 ) -> Response:
     """Queue a sweep, once for each key. `command` does the same for what is too large here."""
 
     async def make(batch_id: str) -> dict[str, Any]:
-        by.check_priority(priority)
+        by.check_priority(said.priority)
         planned = await plan(batch_id)
         check_bytes(planned.sweep.stored_bytes, f"{len(planned.sweep):,} jobs", command)
-        batch = await queue_sweep(context.store, context.workspace, by, planned.sweep)
+        own = said.external_id
+        batch = await queue_sweep(context.store, context.workspace, by, planned.sweep, external_id=own)
         return shown_batch(batch) | {"warnings": list(planned.warnings)}
 
     async def find(batch_id: str) -> dict[str, Any] | None:
@@ -212,21 +246,23 @@ async def results(context: Here, _: User, batch: NamedBatch, limit: Limit = 100,
     """The members of a batch in their order, each with its settings and its results."""
     page = await context.store.run(ops.job_page, JobFilter(batch_id=batch.id), cursor, limit, most_bytes=MOST_BYTES)
 
+    digests = await context.store.run(ops.digests_of, [path for job in page.jobs for path in job.outputs])
+
     def shown() -> JsonAnswer:
-        found = [_member(context, batch, job) for job in page.jobs]
+        found = [_member(context, batch, job, digests) for job in page.jobs]
         return JsonAnswer({"batch_id": batch.id, "results": found, "next": page.cursor})
 
     return await FILES.run(shown)
 
 
-def _member(context: Context, batch: Batch, job: Job) -> dict[str, Any]:
+def _member(context: Context, batch: Batch, job: Job, digests: Mapping[str, Digest]) -> dict[str, Any]:
     is_failed = job.status is JobStatus.FAILED
     return fields_of(MemberShown, job) | {
         "index": job.batch_index,
         "name": job.config_name,
         "reason": (job.error_trace or "").partition("\n")[0] or None if is_failed else None,
         "settings": settings_of(job, batch),
-        "results": list(map(asdict, context.outputs.shown(job))),
+        "results": list(map(asdict, context.outputs.shown(job, None, digests))),
     }
 
 

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.json_schema import SkipJsonSchema
 
 from comfyui_agent.domain.jobs import Attempt, Job
-from comfyui_agent.web.outputs import Result
+from comfyui_agent.domain.results import Result
 
 Moment = str | None
 """UTC, `YYYY-MM-DD HH:MM:SS.mmm`."""
@@ -81,6 +81,8 @@ class JobShown(JobRow):
     created_by_name: str | None = Field(description="What that token is called.")
     attempts: list[AttemptRow]
     models: list[str] = Field(description="Model files in the workflow as it was sent, or would be.")
+    seeds: dict[str, int] = Field(description="The seeds that it is made with, by place.")
+    from_cache: bool = Field(description="Whether nothing was rendered: its server had it, or it was reused.")
     given: list[GivenShown] = Field(description="The values it is made with, the prompt and the seed first.")
     results: list[Result]
     live: LiveFacts | None

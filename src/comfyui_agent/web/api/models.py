@@ -7,10 +7,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from comfyui_agent.domain.batches import BatchKind, BatchStatus
+from comfyui_agent.domain.results import Result
+from comfyui_agent.domain.server_states import ServerUse
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.usecases.servers import ServerUse
 from comfyui_agent.web.api.job_models import JobListed, Moment
-from comfyui_agent.web.outputs import Result
 
 
 class BatchShown(BaseModel):
@@ -33,6 +33,7 @@ class BatchShown(BaseModel):
     sentence: str = Field(description="How it stands, in one line.")
     is_paused: bool
     created_by: int | None = Field(description="The id of the token that made it; null: the command line.")
+    external_id: str | None = Field(description="The key that its maker gave it.")
 
 
 ETA = "Seconds until all of it is done, by what was measured; null: nobody knows."
@@ -298,6 +299,14 @@ class AuditPage(BaseModel):
     next: int | None = Field(description="Give it as `before` for what came earlier; null at the end.")
 
 
+class Made(BaseModel):
+    """What has a key."""
+
+    kind: Literal["job", "batch", "book"]
+    id: str
+    url: str
+
+
 class ProblemShown(BaseModel):
     """What went wrong, and what to do about it (RFC 9457)."""
 
@@ -307,3 +316,4 @@ class ProblemShown(BaseModel):
     detail: str
     remedy: str
     errors: list[dict[str, str]] | None = None
+    made: Made | None = Field(default=None, description="Of `external-id-taken`: what has it.")

@@ -20,7 +20,7 @@ from comfyui_agent.usecases.takes import choose_take, takes_of
 from comfyui_agent.web.api.batches import BOUNDS, shown_plan, sweep_once
 from comfyui_agent.web.api.job_models import JobRow, TakesShown
 from comfyui_agent.web.api.models import BatchMade, SweepPlan
-from comfyui_agent.web.api.parameters import PREFIX, By, Here, NamedJob, Said, User
+from comfyui_agent.web.api.parameters import PREFIX, By, ExternalId, Here, NamedJob, Said, User
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
 from comfyui_agent.web.openapi import AsInteger, problems
@@ -37,6 +37,7 @@ class AgainSaid(Said):
     inputs: dict[str, Any] = Field(default={}, description="Values by name or place that differ from its own.")
     new_seed: bool = Field(default=False, description="Draw a new seed for every seed that `inputs` does not name.")
     priority: SaidPriority = Field(default=None, description="Lower runs earlier.")
+    external_id: ExternalId = None
 
 
 class VarySaid(Said):
@@ -48,6 +49,7 @@ class VarySaid(Said):
     mode: Mode = Field(default=Mode.MATRIX, strict=False, description="matrix or linear.")
     priority: SaidPriority = None
     dry_run: StrictBool = Field(default=False, description="Only say what would be queued.")
+    external_id: ExternalId = None
 
     @model_validator(mode="after")
     def _something(self) -> VarySaid:
@@ -60,6 +62,7 @@ class UseSaid(Said):
     workflow_id: str = Field(min_length=1, max_length=200, description="A workflow that takes a picture.")
     inputs: dict[str, Any] = Field(default={}, description="Values by name or place that differ from its own.")
     result: Annotated[int, Field(ge=1, le=9_999), AsInteger] = Field(default=1, description="Which result of the job.")
+    external_id: ExternalId = None
 
 
 class TakeSaid(Said):
@@ -83,6 +86,7 @@ async def again(context: Here, by: By, caller: User, job: NamedJob, said: AgainS
             new_seed=said.new_seed,
             name=name,
             priority=said.priority,
+            external_id=said.external_id,
         )
         return made.as_json()
 
@@ -97,7 +101,9 @@ async def use(context: Here, by: By, caller: User, job: NamedJob, said: UseSaid,
     async def make(name: str) -> dict[str, Any]:
         intake = context.submissions.intake
         wanted = (said.workflow_id, said.inputs)
-        made = await usecases.use_result(context.store, intake, by, job, *wanted, result=said.result, name=name)
+        made = await usecases.use_result(
+            context.store, intake, by, job, *wanted, result=said.result, name=name, external_id=said.external_id
+        )
         return made.as_json()
 
     name = mint_batch_id(f"{job.config_name}_{said.workflow_id}", "job")
@@ -147,16 +153,18 @@ async def vary(
         return JsonAnswer(shown_plan(await plan("")))
     body = {"of": job.id, **said.model_dump(mode="json", exclude_unset=True)}
     wanted = IdempotentRequest(key=key, route="batches", body=body)
-    return await sweep_once(context, by, caller, wanted, original.name(), plan, said.priority, "e3 vary")
+    return await sweep_once(context, by, caller, wanted, original.name(), plan, said, "e3 vary")
 
 
 @router.get("/{name}/takes", response_model=TakesShown, responses=problems(404))
 async def list_takes(context: Here, _: User, job: NamedJob) -> Any:
     """Every result that this job has made, oldest first, and which of them counts."""
     takes = await takes_of(context.store, job)
+    digests = await context.store.run(ops.digests_of, [path for take in takes for path in take.outputs])
 
     def shown() -> list[dict[str, Any]]:
-        results = (context.outputs.shown(job.of_take(take.number, take.outputs)) for take in takes)
+        each_job = (job.of_take(take.number, take.outputs) for take in takes)
+        results = (context.outputs.shown(each, None, digests) for each in each_job)
         return [{**asdict(take), "results": list(map(asdict, each))} for take, each in zip(takes, results, strict=True)]
 
     return JsonAnswer({"takes": await FILES.run(shown)})

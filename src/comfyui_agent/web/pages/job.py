@@ -11,6 +11,7 @@ from comfyui_agent.comfy.address import name_of
 from comfyui_agent.domain.badges import badge_of
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.prompts import Graph
+from comfyui_agent.domain.results import Result
 from comfyui_agent.domain.sent_prompt import Sending
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import bytes_of
@@ -21,7 +22,6 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.usecases.takes import JobTake, takes_of
 from comfyui_agent.web.explanations import explain
 from comfyui_agent.web.html import seconds
-from comfyui_agent.web.outputs import Result
 from comfyui_agent.web.pages.cells import job_named, lowest_priority, maker, recipes_here, short_label
 from comfyui_agent.web.screens import Fragment, Screen, View
 

@@ -48,17 +48,17 @@ WHERE used.pictures IS NOT NULL AND jsonb_typeof(e3_json(used.pictures)) = 'obje
 UNION SELECT kept FROM uploads;
 
 -- part: inserted
--- All of a submission in one statement. A name that is taken is left out. A job with an error_trace has failed already.
+-- All of a submission in one statement. A name or an external id that is taken is left out. A job with an error_trace has failed already.
 -- A job whose batch is not whole yet waits for that. The creator of the batch is the creator of its jobs.
 INSERT INTO jobs (config_name, job_type, workflow_id, priority, status, retry_limit, metadata, template_hash, inputs,
     file_path, output_node, timeout_seconds, batch_id, batch_index, source, digest, pictures, error_trace,
     failure_class, needs_regeneration, end_time, created_at, retries_attempted, run_count, reserved, created_by, needs,
-    hold)
+    external_id, reuse, hold)
 SELECT job.config_name, job_type, workflow_id, priority, CASE WHEN error_trace IS NULL THEN 'pending' ELSE 'failed' END,
     retry_limit, job.metadata, template_hash, inputs, file_path, output_node, timeout_seconds, batch_id, batch_index,
     source, digest, pictures, error_trace, CASE WHEN error_trace IS NOT NULL THEN 'invalid' END,
     CASE WHEN error_trace IS NULL THEN 0 ELSE 1 END, CASE WHEN error_trace IS NOT NULL THEN {now} END, {now}, 0, 0,
-    reserved, coalesce(job.created_by, batches.created_by), needs, CASE
+    reserved, coalesce(job.created_by, batches.created_by), needs, job.external_id, job.reuse, CASE
         WHEN error_trace IS NOT NULL THEN NULL
         WHEN batches.status = 'pending' THEN 'filling'
         WHEN reserved = 1 THEN 'burst' END
@@ -66,10 +66,10 @@ FROM ROWS FROM (json_to_recordset(CAST(:jobs AS json)) AS (
     config_name text, job_type text, workflow_id text, priority bigint, retry_limit bigint, metadata text,
     template_hash text, inputs text, file_path text, output_node text, timeout_seconds double precision, batch_id text,
     batch_index bigint, source text, digest text, pictures text, error_trace text, reserved bigint, created_by bigint,
-    needs text)) WITH ORDINALITY AS job
+    needs text, external_id text, reuse text)) WITH ORDINALITY AS job
 LEFT JOIN batches ON batches.id = job.batch_id
 ORDER BY job.ordinality
-ON CONFLICT (config_name) DO NOTHING
+ON CONFLICT DO NOTHING
 RETURNING id, config_name
 
 -- name: insert_jobs
@@ -96,6 +96,7 @@ UPDATE jobs SET
     metadata = job.metadata, template_hash = job.template_hash, inputs = job.inputs, file_path = job.file_path,
     output_node = job.output_node, timeout_seconds = job.timeout_seconds, source = job.source, digest = job.digest,
     pictures = job.pictures, needs = job.needs, error_trace = job.error_trace, created_by = NULL,
+    external_id = NULL, reuse = job.reuse, fingerprint = NULL,
     status = CASE WHEN job.error_trace IS NULL THEN 'pending' ELSE 'failed' END,
     failure_class = CASE WHEN job.error_trace IS NOT NULL THEN 'invalid' END,
     needs_regeneration = CASE WHEN job.error_trace IS NULL THEN 0 ELSE 1 END,
@@ -105,7 +106,7 @@ UPDATE jobs SET
 FROM json_to_record(CAST(:job AS json)) AS job(
     job_type text, workflow_id text, priority bigint, retry_limit bigint, metadata text, template_hash text, inputs text,
     file_path text, output_node text, timeout_seconds double precision, source text, digest text, pictures text,
-    needs text, error_trace text)
+    needs text, error_trace text, reuse text)
 WHERE jobs.id = :id AND jobs.status <> 'processing';
 
 -- name: keep_rejection
@@ -229,7 +230,7 @@ told AS (
     INSERT INTO events (at, event, job_id, prompt_id, server, duration_sec)
     SELECT {now}, :event, id, prompt_id, server, round(CAST(duration AS numeric), 3) FROM completed),
 ended AS (
-    UPDATE attempts SET outcome = :outcome, ended_at = {now}, sent = coalesce(:sent, sent) FROM completed
+    UPDATE attempts SET outcome = :outcome, ended_at = {now}, sent = coalesce(:sent, sent), is_cached = :is_cached FROM completed
     WHERE attempts.id = :attempt_id AND outcome IS NULL
     RETURNING completed.needs, attempts.server, is_load),
 disclaimed AS (

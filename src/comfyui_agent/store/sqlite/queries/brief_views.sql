@@ -15,7 +15,7 @@ SELECT id, config_name, job_type, workflow_id, priority, status, retries_attempt
     iif(octet_length(avoids) > 2048, substr(avoids, 1, 2048), avoids) AS avoids,
     source, digest, resubmit,
     iif(octet_length(pictures) > 4096, NULL, pictures) AS pictures,
-    reserved, written, created_by, dismissed_at, lost_at, needs, take, rating,
+    reserved, written, created_by, dismissed_at, lost_at, needs, take, rating, external_id, reuse, fingerprint, reused_from,
     (ifnull(octet_length(inputs), 0) > 4096 OR ifnull(octet_length(metadata), 0) > 4096
         OR ifnull(octet_length(pictures), 0) > 4096 OR ifnull(octet_length(outputs), 0) > 65536
         OR ifnull(octet_length(error_trace), 0) > 2048 OR ifnull(octet_length(avoids), 0) > 2048) AS is_shortened
@@ -25,5 +25,5 @@ FROM jobs;
 CREATE TEMP VIEW IF NOT EXISTS brief_batches AS
 SELECT id, name, kind, status, generation, grid, iif(octet_length(metadata) > 16384, NULL, metadata) AS metadata,
     created_at, completed_at, iif(octet_length(reason) > 2048, substr(reason, 1, 2048), reason) AS reason, is_paused,
-    is_serial, wants_grid, grid_generation, grid_problem, created_by
+    is_serial, wants_grid, grid_generation, grid_problem, created_by, external_id
 FROM batches;

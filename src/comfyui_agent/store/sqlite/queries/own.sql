@@ -39,12 +39,12 @@ WHERE used.pictures IS NOT NULL
 UNION SELECT kept FROM uploads;
 
 -- part: inserted
--- All of a submission in one statement. A name that is taken is left out. A job with an error_trace has failed already.
+-- All of a submission in one statement. A name or an external id that is taken is left out. A job with an error_trace has failed already.
 -- A job whose batch is not whole yet waits for that. The creator of the batch is the creator of its jobs.
 INSERT INTO jobs (config_name, job_type, workflow_id, priority, status, retry_limit, metadata, template_hash, inputs,
     file_path, output_node, timeout_seconds, batch_id, batch_index, source, digest, pictures, error_trace,
     failure_class, needs_regeneration, end_time, created_at, retries_attempted, run_count, reserved, created_by, needs,
-    hold)
+    external_id, reuse, hold)
 SELECT value ->> 'config_name', value ->> 'job_type', value ->> 'workflow_id', value ->> 'priority',
     iif(value ->> 'error_trace' IS NULL, 'pending', 'failed'), value ->> 'retry_limit', value ->> 'metadata',
     value ->> 'template_hash', value ->> 'inputs', value ->> 'file_path', value ->> 'output_node',
@@ -54,12 +54,12 @@ SELECT value ->> 'config_name', value ->> 'job_type', value ->> 'workflow_id', v
     iif(value ->> 'error_trace' IS NULL, NULL, {now}),
     {now}, 0, 0, value ->> 'reserved',
     coalesce(value ->> 'created_by', (SELECT created_by FROM batches WHERE id = value ->> 'batch_id')),
-    value ->> 'needs', CASE
+    value ->> 'needs', value ->> 'external_id', value ->> 'reuse', CASE
         WHEN value ->> 'error_trace' IS NOT NULL THEN NULL
         WHEN (SELECT status FROM batches WHERE id = value ->> 'batch_id') = 'pending' THEN 'filling'
         WHEN value ->> 'reserved' THEN 'burst' END
 FROM json_each(:jobs) WHERE true ORDER BY key
-ON CONFLICT (config_name) DO NOTHING
+ON CONFLICT DO NOTHING
 RETURNING id, config_name
 
 -- name: insert_jobs
@@ -80,6 +80,7 @@ UPDATE jobs SET
     inputs = :job ->> 'inputs', file_path = :job ->> 'file_path', output_node = :job ->> 'output_node',
     timeout_seconds = :job ->> 'timeout_seconds', source = :job ->> 'source', digest = :job ->> 'digest',
     pictures = :job ->> 'pictures', needs = :job ->> 'needs', error_trace = :job ->> 'error_trace', created_by = NULL,
+    external_id = NULL, reuse = :job ->> 'reuse', fingerprint = NULL,
     status = iif(:job ->> 'error_trace' IS NULL, 'pending', 'failed'),
     failure_class = iif(:job ->> 'error_trace' IS NULL, NULL, 'invalid'),
     needs_regeneration = :job ->> 'error_trace' IS NOT NULL,
@@ -181,6 +182,7 @@ FROM jobs WHERE id = :id;
 {note_ending}
 {completed};
 {end_attempt}
+UPDATE attempts SET is_cached = :is_cached WHERE id = :attempt_id;
 UPDATE files SET job_id = 0 WHERE job_id = :id AND path NOT IN ({texts(:outputs)}) AND {of_no_take};
 WITH ended AS (
     SELECT jobs.needs, attempts.server, is_load FROM attempts JOIN jobs ON jobs.id = attempts.job_id
