@@ -76,11 +76,11 @@ def other_version(room: Room, facts: dict[str, object]) -> None:
 
 
 def other_model(room: Room, facts: dict[str, object]) -> None:
-    room.comfy.model_facts[MODEL] = "checkpoints 0 7000 1.5"
+    room.comfy.models[MODEL] = "checkpoints 0 7000 1.5"
 
 
 def unknown_model(room: Room, facts: dict[str, object]) -> None:
-    room.comfy.model_facts.clear()
+    room.comfy.models.clear()
 
 
 def not_asked_for(room: Room, facts: dict[str, object]) -> None:
