@@ -65,3 +65,24 @@ def subgraph(
     ends = [[{"name": each, "type": "IMAGE", "linkIds": ids} for each, ids in side] for side in (inputs, outputs)]
     made = [dict(zip(keys, link, strict=True)) | {"target_slot": 0, "type": "IMAGE"} for link in links]
     return {"id": name, "name": name, "nodes": nodes, "links": made, "inputs": ends[0], "outputs": ends[1]}
+
+
+CYCLE = document(
+    [node(1, "inner")],
+    definitions={"subgraphs": [subgraph("inner", [node(1, "outer")]), subgraph("outer", [node(1, "inner")])]},
+)
+"""Subgraphs that contain each other."""
+
+
+def pictures(count: int, title: str = "") -> dict[str, Any]:
+    """A graph of so many nodes that need nothing."""
+    made = {"class_type": "EmptyImage", "inputs": {"width": 8, "height": 8, "batch_size": 1, "color": 3}}
+    return {str(number): made | {"_meta": {"title": title}} for number in range(1, count + 1)}
+
+
+LARGE = {
+    "10 MB": pictures(5, "a" * 2_000_000),
+    "5,000 nodes": pictures(5_000),
+    "5,000 nodes of the editor": document([node(at, "EmptyImage", values=[8, 8, 1, 3]) for at in range(1, 5_001)]),
+}
+"""Workflows that are nothing but large."""

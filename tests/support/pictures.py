@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zlib
 from typing import Any
 
 import aiohttp
@@ -30,3 +31,26 @@ def form(content: bytes | None, filename: str = "picture.png", **fields: Any) ->
     for name, value in fields.items():
         data.add_field(name, value)
     return data
+
+
+def claiming(width: int, height: int) -> bytes:
+    """A PNG of a few bytes that says it is so large."""
+    head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, 2, 0, 0, 0])
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    """A part of a PNG."""
+    return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+
+NO_PICTURES = {
+    "nothing": (b"", "is no picture"),
+    "a page": (b"<html><script>", "is no picture"),
+    "a drawing with a script": (b"<svg xmlns='http://www.w3.org/2000/svg' onload='x'/>", "is no picture"),
+    "an archive": (b"PK\x03\x04" + bytes(100), "is no picture"),
+    "a script that begins as a picture": (b"GIF89a=1;alert(1)//", "cannot be read as a picture"),
+    "half a picture": (png()[:40], "cannot be read as a picture"),
+    "a bomb": (claiming(65_535, 65_535), "is too large: 65,535 x 65,535 pixels"),
+}
+"""What calls itself a picture, and the words that refuse it."""

@@ -20,6 +20,8 @@ from comfyui_agent.domain.kinds import ENDINGS
 MOST_PIXELS_DECODED = 64_000_000
 MOST_PIXELS_IN_ALL = 512_000_000
 MOST_FRAMES_DECODED = 300
+MOST_INPUT_PIXELS = 178_956_970
+"""Pillow, which loads pictures at a server, refuses what has more."""
 MOST_BOXES = 100_000
 MOST_CHUNKS = 1_000_000
 TAIL = 256 * 1024
@@ -86,13 +88,14 @@ def recognise(head: bytes, server_name: str) -> FileKind:
     return FileKind(extension, MEDIA_BY_EXTENSION.get(extension, "other"))
 
 
-def check_whole(path: Path, kind: FileKind, server_name: str) -> None:
-    """Raise OutputProblem if a file is empty, cut short or unreadable, as far as its kind allows to know."""
+def check_whole(path: Path, kind: FileKind, server_name: str, most_pixels: int = 0) -> None:
+    """Raise OutputProblem if a file is empty, cut short or unreadable, as far as its kind allows to know, or if it is
+    a picture of more than `most_pixels`, unless that is 0."""
     with path.open("rb") as file:
-        check_file(file, kind, server_name)
+        check_file(file, kind, server_name, most_pixels)
 
 
-def check_file(file: BinaryIO, kind: FileKind, server_name: str) -> None:
+def check_file(file: BinaryIO, kind: FileKind, server_name: str, most_pixels: int = 0) -> None:
     """The same for a file that is open or in memory."""
     size, name = file.seek(0, os.SEEK_END), shapes.shown(server_name)
     if size == 0:
@@ -103,17 +106,19 @@ def check_file(file: BinaryIO, kind: FileKind, server_name: str) -> None:
     if kind.media == "other" and claimed in TOLD_BY_BYTES:
         raise OutputProblem(f"{name} is not what its name says")
     if kind.extension in PICTURES:
-        _check_picture(file, PICTURES[kind.extension], name)
+        _check_picture(file, PICTURES[kind.extension], name, most_pixels)
     file.seek(0)
     if not _is_complete(file, kind.extension, size):
         raise OutputProblem(f"{name} is cut short: it has {size:,} bytes and says that it is longer")
 
 
-def _check_picture(file: BinaryIO, reader: str, name: str) -> None:
+def _check_picture(file: BinaryIO, reader: str, name: str, most_pixels: int) -> None:
     """Decode a picture with the one reader that fits its first bytes. Some others would start programs."""
     try:
         with Image.open(file, formats=(reader,)) as picture:
             pixels = max(1, picture.width * picture.height)
+            if most_pixels and pixels > most_pixels:
+                raise OutputProblem(f"{name} is too large: {picture.width:,} x {picture.height:,} pixels")
             if pixels > MOST_PIXELS_DECODED:
                 picture.verify()
                 return

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from comfyui_agent.comfy.content import HEAD, check_file, recognise
+from comfyui_agent.comfy.content import HEAD, MOST_INPUT_PIXELS, check_file, recognise
 from comfyui_agent.comfy.errors import OutputProblem
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
@@ -54,9 +54,9 @@ async def keep_input(store: Store, workspace: Workspace, actor: Actor, data: byt
     stem = UNSAFE.sub("_", PurePosixPath(name.replace("\\", "/")).name.rpartition(".")[0])[:LARGEST_NAME].strip(" .")
     whole = f"{stem or 'upload'}.{kind.extension}"
     try:
-        await FILES.run(check_file, io.BytesIO(data), kind, whole)
+        await FILES.run(check_file, io.BytesIO(data), kind, whole, MOST_INPUT_PIXELS)
     except OutputProblem as error:
-        raise Invalid(error.message, "Send the whole file.") from None
+        raise Invalid(error.message, "Send a whole file that fits.") from None
     try:
         saved = await Uploads(store, workspace).save(Upload(FilePlace("input", "", whole), data, overwrite=False))
     except OSError as error:

@@ -14,6 +14,7 @@ import pytest
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.sim.process import ServerProcess
 from support.agents import AgentWorkspace, leave, server_queue, wait_until
+from support.pictures import NO_PICTURES
 from support.shared_servers import Servers
 from support.stores import in_the_shell
 from support.workspaces import call_e3, drop, job_text, new_workspace, run_e3, start_e3
@@ -48,6 +49,31 @@ def by_hand(workspace: AgentWorkspace, name: str, status: str, **columns: Any) -
 
 
 # e3 add
+
+
+@pytest.mark.parametrize(("data", "words"), NO_PICTURES.values(), ids=NO_PICTURES)
+def test_a_job_whose_picture_is_none_is_refused_in_one_line(night: AgentWorkspace, data: bytes, words: str) -> None:
+    picture = night.root / "x.png"
+    picture.write_bytes(data)
+    os.utime(picture, (1, 1))  # nobody writes it any more
+    inputs = "inputs:\n  image: x.png\n  prompt: a fox\n  seed: 1\n"
+    file = elsewhere(night.root, "job.yaml", f"job_type: I2I\nworkflow_id: wf_image_to_image\n{inputs}")
+    answer = call_e3("add", str(file), cwd=night.root)
+    [line] = answer.stderr.splitlines()
+    assert (answer.returncode, answer.stdout, words in line) == (1, "", True), line
+    assert line.startswith("e3: job.yaml: job.yaml:4: inputs.image: ")
+
+
+def test_wildcards_that_include_each_other_are_refused_in_one_line(night: AgentWorkspace) -> None:
+    (night.root / "wildcards").mkdir(exist_ok=True)
+    for name, other in (("loop", "pool"), ("pool", "loop")):
+        (night.root / "wildcards" / f"{name}.txt").write_text(f"__{other}__\n")
+    inputs = "inputs:\n  prompt: a __loop__\n  seed: 1\n"
+    file = elsewhere(night.root, "job.yaml", f"job_type: T2I\nworkflow_id: wf_realistic_portrait\n{inputs}")
+    answer = call_e3("add", str(file), cwd=night.root)
+    [line] = answer.stderr.splitlines()
+    assert "inputs.prompt: the wildcard __loop__ includes itself: loop → pool → loop" in line
+    assert (answer.returncode, names_in_order(night)) == (1, [])
 
 
 def test_add_copies_a_file_from_elsewhere_and_queues_it(night: AgentWorkspace, tmp_path: Path) -> None:

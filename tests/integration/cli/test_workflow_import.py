@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 import zlib
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ import pytest
 
 from comfyui_agent.config.workflows import read_recipes
 from support.agents import AgentWorkspace
-from support.editor_workflows import document, node, slot
+from support.editor_workflows import CYCLE, LARGE, document, node, slot
+from support.pictures import chunk, png
 from support.shared_servers import Servers
 from support.workspaces import call_e3, new_workspace
 
@@ -85,21 +85,28 @@ def test_nothing_is_overwritten(night: AgentWorkspace) -> None:
     assert (night.root / "workflows/other.json").read_text() == "{}"
 
 
-def test_what_is_hostile_is_one_clear_line(night: AgentWorkspace) -> None:
-    bomb = b"prompt\0\0" + zlib.compress(bytes(40 * 1024**2))
-    chunk = struct.pack(">I", len(bomb)) + b"zTXt" + bomb + bytes(4)
+def test_what_is_hostile_is_one_clear_line(night: AgentWorkspace, servers: Servers) -> None:
+    bomb = chunk(b"zTXt", b"prompt\0\0" + zlib.compress(bytes(40 * 1024**2)))
     for name, data, words in (
-        ("bomb.png", b"\x89PNG\r\n\x1a\n" + chunk, "its compressed text has more than 33,554,432 bytes"),
+        ("bomb.png", b"\x89PNG\r\n\x1a\n" + bomb, "its compressed text has more than 33,554,432 bytes"),
         ("page.png", b"<html>", "cannot be read: it is no JSON"),
+        ("polyglot.json", png() + json.dumps(GRAPH).encode(), "it is a PNG picture without a workflow"),
+        ("cycle.json", json.dumps(CYCLE).encode(), "contains itself"),
         ("film.json", bytes(33 * 1024**2), "it is larger than 33,554,432 bytes, too large for a workflow"),
         ("large.mp4", b"", "is too large for a workflow"),
     ):
         (night.root / name).write_bytes(data)
         if not data:
             os.truncate(night.root / name, 300 * 1024**2)
-        [line] = imported(night.root, name, code=1).splitlines()
+        [line] = imported(night.root, name, "--server", servers.url("sim"), code=1).splitlines()
         assert words in line
         assert len(line) < 400
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_what_is_only_large_is_taken(night: AgentWorkspace, servers: Servers, case: str) -> None:
+    found = imported(night.root, write(night.root, LARGE[case]), "--server", servers.url("sim"))
+    assert found["nodes"] == len(LARGE[case].get("nodes", LARGE[case]))
 
 
 def test_a_file_with_an_odd_name_gets_an_id_that_can_be_one(night: AgentWorkspace) -> None:

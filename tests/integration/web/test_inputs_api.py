@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from comfyui_agent.store import operations as ops
-from support.pictures import png
+from support.pictures import NO_PICTURES, png
 from support.web import Served, check_problem
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -44,20 +44,21 @@ async def test_the_same_bytes_are_kept_once_and_other_bytes_get_another_name(hou
     assert len(values) == len(set(values))
 
 
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (b"", "it is no picture"),
-        (b"<html><script>", "it is no picture"),
-        (png()[:40], "cannot be read as a picture"),
-        (b"PK\x03\x04" + bytes(100), "it is no picture"),
-    ],
-    ids=["empty", "a page", "half a picture", "an archive"],
-)
+@pytest.mark.parametrize(("data", "words"), NO_PICTURES.values(), ids=NO_PICTURES)
 async def test_what_is_no_whole_picture_is_refused_in_a_sentence(house: Served, data: bytes, words: str) -> None:
     before = (await house.get("/api/v1/inputs")).value
-    assert words in check_problem(await upload(house, data, "x.png"), 409)["detail"]
+    detail = check_problem(await upload(house, data, "x.png"), 409)["detail"]
+    assert words in detail
+    assert "\n" not in detail
     assert (await house.get("/api/v1/inputs")).value == before
+
+
+async def test_what_is_a_picture_and_more_is_shown_as_the_picture_and_never_run(house: Served) -> None:
+    made = (await upload(house, png() + b"PK\x03\x04<script>alert(1)</script>", "x.html")).value
+    shown = await house.get(made["url"])
+    assert (made["name"], shown.headers["Content-Type"]) == ("x.png", "image/png")
+    assert shown.headers["X-Content-Type-Options"] == "nosniff"
+    assert "sandbox" in shown.headers["Content-Security-Policy"]
 
 
 async def test_a_name_cannot_lead_anywhere(house: Served) -> None:

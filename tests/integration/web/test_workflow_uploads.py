@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import struct
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +14,8 @@ import pytest_asyncio
 
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.web.guard import LARGEST_UPLOAD
-from support.editor_workflows import document, node, slot, subgraph
+from support.editor_workflows import CYCLE, LARGE, document, node, slot
+from support.pictures import chunk
 from support.shared_servers import Servers
 from support.web import Answer, Served, bearer, check_problem, served
 
@@ -29,10 +29,6 @@ EDITOR = document(
 )
 PNG = b"\x89PNG\r\n\x1a\n"
 URL = "/api/v1/workflows"
-
-
-def chunk(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
 def picture(**texts: Any) -> bytes:
@@ -98,10 +94,6 @@ async def test_only_admins_may(house: Served) -> None:
     assert (await sent(house, data, **bearer(admin))).status == 201
 
 
-CYCLE = document(
-    [node(1, "inner")],
-    definitions={"subgraphs": [subgraph("inner", [node(1, "outer")]), subgraph("outer", [node(1, "inner")])]},
-)
 BOMB = zlib.compress(bytes(40 * 1024**2))
 HOSTILE = {
     "nothing": (b"", "it is no JSON"),
@@ -130,6 +122,20 @@ async def test_what_cannot_be_taken_is_one_clear_line_and_nothing_is_written(hou
     assert "\n" not in problem["detail"]
     assert len(problem["detail"]) < 400
     assert sorted((house.workspace.root / "workflows").iterdir()) == before
+
+
+@pytest.mark.parametrize("case", LARGE)
+async def test_what_is_only_large_is_taken(house: Served, case: str) -> None:
+    answer = await sent(house, json.dumps(LARGE[case]).encode())
+    assert (answer.status, answer.value["nodes"]) == (201, len(LARGE[case].get("nodes", LARGE[case])))
+
+
+async def test_a_file_of_200_mb_is_refused_before_it_is_read(house: Served) -> None:
+    head = f"POST {URL}?name=x HTTP/1.1\r\nHost: {house.url.partition('//')[2]}\r\n"
+    said = await house.raw(
+        f"{head}Content-Type: application/octet-stream\r\nContent-Length: 200000000\r\n\r\n".encode()
+    )
+    assert check_problem(said, 413)["detail"] == "the request has more than 64 MB"
 
 
 @pytest.mark.parametrize("name", ["..%2Fx", "a%2Fb", "%00", ".hidden", "%0a"])

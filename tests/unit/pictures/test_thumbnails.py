@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from PIL import Image, ImageChops, ImageStat, PngImagePlugin
 
 from comfyui_agent.pictures import thumbnails
 from comfyui_agent.pictures.thumbnails import NoThumbnail, make_thumbnail, size_of
+from support.pictures import claiming
 
 RED, GREEN, BLUE, WHITE = (200, 30, 30), (30, 160, 30), (30, 30, 200), (255, 255, 255)
 ORIENTATION = 0x0112
@@ -189,16 +189,6 @@ def test_a_picture_that_is_cut_short_has_no_thumbnail(tmp_path: Path) -> None:
             make_thumbnail(path, tmp_path / "made.webp", 160)
         assert list(tmp_path.iterdir()) == [path], name
         path.unlink()
-
-
-def claiming(width: int, height: int) -> bytes:
-    """A PNG of a few bytes that says it is so large."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
-
-    head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, 2, 0, 0, 0])
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")
 
 
 def test_a_picture_of_more_than_200_megapixels_is_not_decoded(tmp_path: Path) -> None:

@@ -162,7 +162,11 @@ class InputFiles:
             self._inputs.publish(self._workspace.kept_inputs / name, name, replaces=True)
 
     def _copy(self, path: Path) -> str:
-        from comfyui_agent.comfy.content import check_whole, recognise  # Pillow, for those who need it
+        from comfyui_agent.comfy.content import (
+            MOST_INPUT_PIXELS,
+            check_whole,
+            recognise,
+        )  # Pillow, for those who need it
         from comfyui_agent.comfy.errors import OutputProblem
 
         folder = self._workspace.kept_inputs
@@ -177,7 +181,7 @@ class InputFiles:
             if kind.media not in MEDIA:
                 raise Unusable(f"{path.name} is no picture, video, sound or 3d model")
             try:
-                check_whole(Path(temporary), kind, path.name)
+                check_whole(Path(temporary), kind, path.name, MOST_INPUT_PIXELS)
             except OutputProblem as error:
                 raise Unusable(error.message) from None
             name = f"{digest}.{kind.extension}"
