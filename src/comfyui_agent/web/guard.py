@@ -77,6 +77,7 @@ class Guard:
             await self._answer(scope, body, _Sender(send, is_tls=is_tls))
             return
         async with self._turns.turn(self._gate.proxies.client_of(Request(scope))) as end_turn:
+            scope["state"] = {**scope.get("state", {}), "end_turn": end_turn}
             await self._answer(scope, body, _Sender(send, end_turn, is_tls=is_tls))
 
     async def _answer(self, scope: Scope, body: RequestBody, send: _Sender) -> None:
