@@ -32,7 +32,11 @@ PARSING_SHARE = 8
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 FORMS = ("/login", "/logout")
 """Plain forms, which work without scripts. All other bodies are JSON, but for uploads."""
-UPLOADS = {("POST", "/api/v1/workflows"): Role.ADMIN, ("POST", "/api/v1/inputs"): Role.USER}
+UPLOADS = {
+    ("POST", "/api/v1/workflows"): Role.ADMIN,
+    ("POST", "/api/v1/inputs"): Role.USER,
+    ("POST", "/api/v1/jobs/bulk"): Role.USER,
+}
 """Take a file as it is, and from whom."""
 PROBES = ("/healthz", "/readyz")
 POLICY = (

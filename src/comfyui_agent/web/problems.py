@@ -175,13 +175,18 @@ def wants_page(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith("/api/")
 
 
-def shown(request: Request, problem: Problem) -> Response:
-    """The answer for a problem, without the path of the workspace."""
+def without_paths(request: Request, problem: Problem) -> Problem:
+    """The problem, without the path of the workspace."""
     context: Context | None = getattr(request.app.state, "context", None) if "app" in request.scope else None
     if context is not None:
         shorten = context.workspace.without_root
         errors = [(key, shorten(message)) for key, message in problem.errors]
         problem = replace(problem, detail=shorten(problem.detail), remedy=shorten(problem.remedy), errors=errors)
+    return problem
+
+
+def shown(request: Request, problem: Problem) -> Response:
+    problem = without_paths(request, problem)
     if not wants_page(request):
         return JsonAnswer(problem.as_json(), problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
     from comfyui_agent.web.html import environment

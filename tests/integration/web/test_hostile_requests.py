@@ -159,6 +159,7 @@ ROUTES = [
     Route("POST", "/api/v1/workflows", ADMIN, is_file=True),
     Route("GET", "/api/v1/inputs"),
     Route("POST", "/api/v1/inputs", is_file=True),
+    Route("POST", "/api/v1/jobs/bulk", is_file=True),
     Route("GET", "/api/v1/inputs/{kept}"),
     Route("GET", "/api/v1/inputs/{kept}/thumbnail"),
     Route("GET", "/api/v1/reports"),
