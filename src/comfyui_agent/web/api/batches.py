@@ -29,6 +29,7 @@ from comfyui_agent.store.records import Digest
 from comfyui_agent.usecases import batches as usecases
 from comfyui_agent.usecases.sweeps import Defined, Planner, plan_sweep, queue_sweep
 from comfyui_agent.web.api.models import (
+    BatchAwaited,
     BatchMade,
     BatchPageShown,
     BatchShown,
@@ -58,6 +59,7 @@ from comfyui_agent.web.openapi import AsInteger, file_answers, problems
 from comfyui_agent.web.problems import JsonAnswer
 from comfyui_agent.web.submissions import check_bytes
 from comfyui_agent.web.sweep_planning import CallersPlanner
+from comfyui_agent.web.waiting import Seconds, until_ended
 
 MOST_WITH_JOBS = 1_000
 MOST_PLANNED = 1_000
@@ -232,9 +234,35 @@ def _first(combinations: Combinations) -> list[dict[str, Any]]:
 @router.get("/{batch_id}", response_model=BatchWhole, responses=problems(404, 409))
 async def show(context: Here, _: User, batch: NamedBatch) -> Any:
     """One batch: how it stands, its axes, and its jobs where they are not too many."""
+    return await _whole(context, batch)
+
+
+@router.get("/{batch_id}/wait", response_model=BatchAwaited, responses=problems(404, 409))
+async def wait(context: Here, caller: User, request: Request, batch: NamedBatch, seconds: Seconds = 25) -> Any:
+    """The same, as soon as all of it has ended, or after so many seconds as it is then. Ask again until `is_ended`."""
+    found, is_ended = await ended_batch(context, caller, request, batch, seconds)
+    return await _whole(context, found, is_ended=is_ended)
+
+
+async def ended_batch(
+    context: Context, caller: User, request: Request, batch: Batch, seconds: int
+) -> tuple[Batch, bool]:
+    """A batch once it has ended, or as it is after a time; and whether it has."""
+
+    async def now() -> Batch:
+        return await context.store.run(ops.find_batch, batch.id) or batch
+
+    async def has_ended() -> bool:
+        return (await now()).status.has_ended
+
+    is_ended = await until_ended(context.event_feed, request, caller, batch.id, has_ended, seconds)
+    return await now(), is_ended
+
+
+async def _whole(context: Context, batch: Batch, **more: Any) -> JsonAnswer:
     members = JobFilter(batch_id=batch.id)
     page = await context.store.run(ops.job_page, members, None, MOST_WITH_JOBS, most_bytes=MOST_BYTES)
-    shown = shown_batch(batch) | await maker_of(context, batch) | {"axes": batch.metadata.get("axes")}
+    shown = shown_batch(batch) | await maker_of(context, batch) | {"axes": batch.metadata.get("axes"), **more}
     shown["eta_seconds"] = await context.forecasts.left(batch)
     return await RENDERING.run(
         lambda: JsonAnswer(shown | {"jobs": None if page.cursor else list(map(listed, page.jobs))})

@@ -88,6 +88,11 @@ class JobShown(JobRow):
     live: LiveFacts | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class JobAwaited(JobShown):
+    is_ended: bool = Field(description="Whether it is done or has failed. If not, ask again.")
+
+
 class TakeShown(BaseModel):
     """One of the results of a job that was rendered again."""
 
