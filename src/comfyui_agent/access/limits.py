@@ -13,7 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
-from comfyui_agent.access.problem import too_many
+from comfyui_agent.access.problem import QUOTA, too_many
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store import operations as ops
@@ -138,7 +138,7 @@ class OpenJobQuota:
                     f"not ended, and at most {self._most:,} may wait or render at a time"
                 )
                 remedy = "Queue fewer, wait until some have ended, or cancel some; whoever runs E3 can raise "
-                raise too_many(detail, f"{remedy}ui.open_jobs_per_user.", QUOTA_RETRY_SECONDS)
+                raise too_many(detail, f"{remedy}ui.open_jobs_per_user.", QUOTA_RETRY_SECONDS, QUOTA)
             yield
         finally:
             self._reserved[token_id] -= count

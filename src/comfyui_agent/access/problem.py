@@ -25,6 +25,36 @@ TITLES = {
     500: "E3 itself failed",
     503: "Not possible at the moment",
 }
+TYPE = "/docs/problems#"
+KINDS = {
+    400: "unreadable",
+    401: "token-needed",
+    403: "not-allowed",
+    404: "not-found",
+    405: "no-such-method",
+    408: "too-slow",
+    409: "not-possible",
+    413: "too-large",
+    415: "wrong-content-type",
+    416: "no-such-part",
+    422: "invalid",
+    429: "too-many",
+    500: "failed",
+    503: "unavailable",
+}
+"""What a problem is to a program, by its status. Some have a kind of their own:"""
+NAME_TAKEN, EXTERNAL_ID_TAKEN, KEY_REUSED, UNDER_WAY = "name-taken", "external-id-taken", "key-reused", "under-way"
+BAD_VALUES, TOO_MUCH, QUOTA, BAD_CURSOR = "bad-values", "too-much", "quota", "bad-cursor"
+OWN_KINDS = {
+    NAME_TAKEN: "Another job, batch or book has this name",
+    EXTERNAL_ID_TAKEN: "Something of your token has this external_id",
+    KEY_REUSED: "The Idempotency-Key was sent with another request",
+    UNDER_WAY: "The same request is being answered now",
+    BAD_VALUES: "The workflow does not take these values",
+    TOO_MUCH: "It is more than may be asked for at once",
+    QUOTA: "Your token has too many jobs that have not ended",
+    BAD_CURSOR: "No page of this list ended with this cursor",
+}
 REMEDIES = {
     404: "See /docs for what there is.",
     405: "See /docs for what there is.",
@@ -42,6 +72,10 @@ class Problem(Exception):
     _: KW_ONLY
     errors: Sequence[tuple[str, str]] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
+    kind: str = ""
+    """One of OWN_KINDS; else its status says it."""
+    made: Mapping[str, str] | None = None
+    """What was made with the same key before."""
 
     def __post_init__(self) -> None:
         super().__init__(self.detail)
@@ -53,7 +87,7 @@ class Problem(Exception):
 
     def as_json(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
-            "type": "about:blank",
+            "type": TYPE + (self.kind or KINDS.get(self.status, "failed")),
             "title": self.title,
             "status": self.status,
             "detail": self.detail[:LONGEST],
@@ -63,7 +97,7 @@ class Problem(Exception):
             facts["errors"] = [
                 {"key": key[:LONGEST_KEY], "message": message[:LONGEST]} for key, message in self.errors[:MOST_ERRORS]
             ]
-        return facts
+        return facts | ({"made": dict(self.made)} if self.made else {})
 
 
 def ended_early() -> Problem:
@@ -71,9 +105,9 @@ def ended_early() -> Problem:
     return Problem(400, "the request ended early", "Send it again.")
 
 
-def too_many(detail: str, remedy: str, seconds: int) -> Problem:
+def too_many(detail: str, remedy: str, seconds: int, kind: str = "") -> Problem:
     """429 with Retry-After."""
-    return Problem(429, detail, remedy, headers={"Retry-After": str(seconds)})
+    return Problem(429, detail, remedy, kind=kind, headers={"Retry-After": str(seconds)})
 
 
 def short_of(detail: str, remedy: str = "", *, seconds: int = 5) -> Problem:

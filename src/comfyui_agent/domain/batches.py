@@ -14,7 +14,7 @@ from comfyui_agent.domain.texts import TextEnum
 LONGEST_NAME = 60
 LONGEST_MEMBER_NAME = 80
 COUNTS = ("total", "pending", "processing", "done", "failed")
-JSON_KEYS = ("id", "name", "kind", "status", *COUNTS, "created_at", "completed_at", "generation", "grid")
+JSON_KEYS = ("id", "name", "kind", "status", *COUNTS, "created_at", "completed_at", "generation", "grid", "external_id")
 
 
 class BatchKind(TextEnum):
@@ -57,6 +57,8 @@ class NewBatch:
     is_serial: bool = False
     wants_grid: bool = False
     created_by: int | None = None
+    external_id: str | None = None
+    """The caller's own key. No other batch of the same token has it."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Batch:
     is_grid_due: bool
     metadata: Mapping[str, Any]
     created_by: int | None = None
+    external_id: str | None = None
     pending: int = 0
     processing: int = 0
     done: int = 0

@@ -6,7 +6,7 @@ from comfyui_agent.domain.jobs import Attempt, Job, JobId, Template
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.operation import Operation, figure, listing, query
 from comfyui_agent.store.port import Session
-from comfyui_agent.store.records import Counts
+from comfyui_agent.store.records import Counts, Holder
 from comfyui_agent.store.rows import record
 
 
@@ -29,6 +29,16 @@ def find_job_by_id(session: Session, job_id: int) -> Job | None:
 def find_job_by_name(session: Session, name: str) -> Job | None:
     row = session.one("job_by_name", name=name)
     return None if row is None else record(Job, row)
+
+
+@query
+def find_external_id(
+    session: Session, owner: int | None, external_id: str, *, with_filling: bool = False
+) -> Holder | None:
+    """What has a key that a token gave. `owner` None: whoever asked without a token."""
+    keys = {"owner": owner or 0, "external_id": external_id}
+    row = session.one("holder_of_external_id", **keys, with_filling=with_filling)
+    return None if row is None else record(Holder, row)
 
 
 @query

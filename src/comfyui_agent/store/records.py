@@ -109,6 +109,18 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Holder:
+    """What a caller's own key stands for."""
+
+    kind: str
+    """job, batch or book"""
+    id: str
+    name: str
+    digest: str | None
+    """Of the request that made it; only jobs have one."""
+
+
+@dataclass(frozen=True)
 class Counts:
     """How many jobs are in each state."""
 

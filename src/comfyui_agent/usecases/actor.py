@@ -16,7 +16,7 @@ from comfyui_agent.domain.tokens import ALL, Rights
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
-from comfyui_agent.usecases.errors import Invalid, NotAllowed
+from comfyui_agent.usecases.errors import ExternalIdTaken, Invalid, NotAllowed
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,13 @@ class Actor:
             return
         message = f"priority {priority} is for admins: users may ask for {floor} and above (ui.user_priority_floor)"
         raise Invalid.of_key("priority", message, f"Ask for {floor} or more, or ask an admin.")
+
+    async def check_external_id(self, store: Store, external_id: str | None, *, with_filling: bool = False) -> None:
+        """ExternalIdTaken if a job, batch or book of theirs has this key."""
+        if external_id is not None:
+            holder = await store.run(ops.find_external_id, self.token_id, external_id, with_filling=with_filling)
+            if holder is not None:
+                raise ExternalIdTaken(external_id, holder)
 
     async def audit(self, store: Store, name: EventName, **facts: Any) -> None:
         """Write what was done to the audit trail. `facts` are fields of an Event; never inputs, never secrets."""

@@ -20,7 +20,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import BatchTaken
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor
-from comfyui_agent.usecases.errors import NotPossible
+from comfyui_agent.usecases.errors import NameTaken, NotPossible
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,14 @@ async def queue_members(
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> Batch:
     """Queue a new batch with so many jobs, all or none. `on_progress` is called with how many are in."""
+    await actor.check_external_id(store, batch.external_id)
     try:
         async with actor.room(count):
             await queue_batch(store, workspace.locks, replace(batch, created_by=actor.token_id), jobs, on_progress)
-    except (Unbindable, NotKept, BatchTaken) as error:
+    except BatchTaken as error:
+        await actor.check_external_id(store, batch.external_id, with_filling=True)
+        raise NameTaken(str(error)) from None
+    except (Unbindable, NotKept) as error:
         raise NotPossible(str(error)) from None
     return await read_back(store, batch.id)
 

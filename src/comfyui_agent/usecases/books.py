@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.usecases.batches import queue_members
-from comfyui_agent.usecases.errors import NotFound, NotPossible
+from comfyui_agent.usecases.errors import NameTaken, NotFound, NotPossible
 from comfyui_agent.usecases.intake import Intake
 
 
@@ -45,15 +45,19 @@ async def read_book(intake: Intake, actor: Actor, text: SaidBook, folder: Path |
         return await intake.threads.run(books.read_book, text, intake.workspace.settings, find, intake.keep)
 
 
-async def queue_book(store: Store, workspace: Workspace, actor: Actor, book: books.Book) -> Batch:
+async def queue_book(
+    store: Store, workspace: Workspace, actor: Actor, book: books.Book, *, external_id: str | None = None
+) -> Batch:
     """Queue every page of a book that was read."""
     book_id = book.batch.id
+    await actor.check_external_id(store, external_id)
     known = await store.run(ops.find_batch, book_id)
     if known is not None and known.status is not BatchStatus.PENDING:  # else a dead process may have left it
         message = f"there is a book {book_id} already"
         line = f"{message}: give another book_id, or e3 book regenerate"
-        raise NotPossible(message, "Give another book_id, or regenerate its pages.", line=line)
-    batch = await queue_members(store, workspace, actor, book.batch, book.jobs, len(book.jobs))
+        raise NameTaken(message, "Give another book_id, or regenerate its pages.", line=line)
+    new = replace(book.batch, external_id=external_id)
+    batch = await queue_members(store, workspace, actor, new, book.jobs, len(book.jobs))
     await actor.audit(store, EventName.AUDIT_BOOK_CREATE, batch_id=book_id, message=counted(len(book.jobs), "page"))
     return batch
 

@@ -4,6 +4,8 @@
     ├── NotFound          what is named is not there
     ├── NotAllowed        it is not theirs to change
     ├── NotPossible       not as things are now
+    │   ├── NameTaken         there is a job of this name
+    │   └── ExternalIdTaken   there is something with this key of the caller
     └── Invalid           what was asked for is wrong, key by key
         └── TooLarge      it is more than may be asked for at once
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from comfyui_agent.config.validation import Complaint, Complaints
+from comfyui_agent.store.records import Holder
 
 
 class UseCaseError(Exception):
@@ -39,6 +42,19 @@ class NotAllowed(UseCaseError):
 
 class NotPossible(UseCaseError):
     """It cannot be done as things are now."""
+
+
+class NameTaken(NotPossible):
+    """There is a job, batch or book of this name."""
+
+
+class ExternalIdTaken(NotPossible):
+    """There is something with this key of the caller: `holder`."""
+
+    def __init__(self, external_id: str, holder: Holder) -> None:
+        remedy = "It is what you asked for before, or give this one another external_id."
+        super().__init__(f"external_id {external_id} is taken by the {holder.kind} {holder.name}", remedy)
+        self.holder = holder
 
 
 class Invalid(UseCaseError):

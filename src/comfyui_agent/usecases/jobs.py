@@ -17,7 +17,7 @@ from comfyui_agent.pools import INTAKE
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor
-from comfyui_agent.usecases.errors import Invalid, NotPossible
+from comfyui_agent.usecases.errors import Invalid, NameTaken, NotPossible
 from comfyui_agent.usecases.intake import Intake
 
 STATES = {
@@ -42,7 +42,9 @@ def digest_of_request(tree: Mapping[str, Any]) -> str:
     return digest_of(json_text(dict(tree), sort=True).encode("utf-8"))
 
 
-async def submit_job(store: Store, intake: Intake, actor: Actor, tree: Mapping[str, Any], name: str) -> Job:
+async def submit_job(
+    store: Store, intake: Intake, actor: Actor, tree: Mapping[str, Any], name: str, *, external_id: str | None = None
+) -> Job:
     """Queue one job from the keys of a job file."""
     priority = tree.get("priority")
     actor.check_priority(priority if isinstance(priority, int) else None)
@@ -52,17 +54,19 @@ async def submit_job(store: Store, intake: Intake, actor: Actor, tree: Mapping[s
     if holder is not None:
         message = f"outputs.file_path: {new.file_path} belongs to {holder}"
         raise Invalid.of_key("outputs.file_path", message, "Give this one another.")
-    return await queue_job(store, actor, new)
+    return await queue_job(store, actor, replace(new, external_id=external_id))
 
 
 async def queue_job(store: Store, actor: Actor, new: NewJob) -> Job:
-    """Queue one job that was checked. NotPossible if its name is taken."""
+    """Queue one job that was checked. NameTaken or ExternalIdTaken if that is taken."""
+    await actor.check_external_id(store, new.external_id)
     async with actor.room(1):
         [job_id] = await store.run(ops.submit_jobs, [replace(new, created_by=actor.token_id)])
     job = await store.run(ops.find_job_by_name, new.config_name)
     if job_id is None or job is None:
+        await actor.check_external_id(store, new.external_id)
         message = f"there is a job {new.config_name} already"
-        raise NotPossible(message, "Give this one another name, or leave it out.")
+        raise NameTaken(message, "Give this one another name, or leave it out.")
     await actor.audit(store, EventName.AUDIT_JOB_SUBMIT, job_id=job.id)
     return job
 

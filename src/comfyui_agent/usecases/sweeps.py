@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from comfyui_agent.batches import axes
@@ -117,9 +117,16 @@ async def plan_sweep(
 
 
 async def queue_sweep(
-    store: Store, workspace: Workspace, actor: Actor, sweep: Sweep, on_progress: Callable[[int], None] = lambda _: None
+    store: Store,
+    workspace: Workspace,
+    actor: Actor,
+    sweep: Sweep,
+    on_progress: Callable[[int], None] = lambda _: None,
+    *,
+    external_id: str | None = None,
 ) -> Batch:
     """Queue a sweep that was planned. `on_progress` is called with how many jobs are in."""
-    batch = await queue_members(store, workspace, actor, sweep.batch, sweep.jobs(), len(sweep), on_progress)
+    new = replace(sweep.batch, external_id=external_id)
+    batch = await queue_members(store, workspace, actor, new, sweep.jobs(), len(sweep), on_progress)
     await actor.audit(store, EventName.AUDIT_BATCH_CREATE, batch_id=batch.id, message=counted(len(sweep), "job"))
     return batch

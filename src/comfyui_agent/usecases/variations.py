@@ -105,6 +105,7 @@ async def run_again(
     new_seed: bool = False,
     name: str = "",
     priority: int | None = None,
+    external_id: str | None = None,
 ) -> Job:
     """Queue a job like another one, with changes by name and a new seed if wanted."""
     actor.check_priority(priority)
@@ -113,7 +114,8 @@ async def run_again(
     if problem := too_large(new.inputs, new.metadata, settings.job_limit_kb):
         raise Invalid.of_key("inputs", problem, "Shorten it.")
     chosen = settings.default_priority if priority is None else priority
-    return await queue_job(store, actor, replace(new, config_name=name or original.name(), priority=chosen))
+    new = replace(new, config_name=name or original.name(), priority=chosen, external_id=external_id)
+    return await queue_job(store, actor, new)
 
 
 def _changed(intake: Intake, original: Original, changes: dict[str, Any], new_seed: bool) -> NewJob:
@@ -186,6 +188,7 @@ async def use_result(
     *,
     result: int = 1,
     name: str = "",
+    external_id: str | None = None,
 ) -> Job:
     """Queue another workflow whose input picture is a result of this job."""
     if not 1 <= result <= len(job.outputs):
@@ -200,7 +203,7 @@ async def use_result(
         "metadata": {"from": job.config_name},
     }
     new_name = name or mint_batch_id(f"{MADE.sub('', job.config_name)}_{workflow_id}", "job")
-    return await submit_job(store, intake, actor, tree, new_name)
+    return await submit_job(store, intake, actor, tree, new_name, external_id=external_id)
 
 
 def picture_input(workflow: Workflow) -> str:

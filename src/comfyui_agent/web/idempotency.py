@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from comfyui_agent.access.gate import Caller
-from comfyui_agent.access.problem import Problem
+from comfyui_agent.access.problem import KEY_REUSED, UNDER_WAY, Problem
 from comfyui_agent.pools import RENDERING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.idempotency import Begun, Busy, Different, Repeated, TakenOver
@@ -83,10 +83,10 @@ async def once(
             case Busy():
                 detail = "a request with this Idempotency-Key is being answered now"
                 remedy = "Send it again in a moment: it gets the same answer."
-                raise Problem(409, detail, remedy, headers={"Retry-After": "1"})
+                raise Problem(409, detail, remedy, kind=UNDER_WAY, headers={"Retry-After": "1"})
             case Different():
                 detail = "this Idempotency-Key was sent before with another request"
-                raise Problem(409, detail, "Use a new key for a new request.")
+                raise Problem(409, detail, "Use a new key for a new request.", kind=KEY_REUSED)
             case TakenOver():
                 made = begun.made
                 found = await find(made)

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, Response
 from pydantic import BeforeValidator
 
 from comfyui_agent import __version__
-from comfyui_agent.access.problem import TITLES
+from comfyui_agent.access.problem import KINDS, OWN_KINDS, TITLES
 from comfyui_agent.web.api.models import ProblemShown
 from comfyui_agent.web.html import environment
 from comfyui_agent.web.problems import MEDIA_TYPE, JsonAnswer
@@ -40,6 +40,16 @@ router = APIRouter(include_in_schema=False)
 async def docs() -> Response:
     page = environment().get_template("docs.html").render(title="API")
     return HTMLResponse(page, headers={"Content-Security-Policy": DOCS_POLICY})
+
+
+@router.get("/docs/problems", response_class=HTMLResponse)
+async def problem_types() -> Response:
+    """What each type of a problem means."""
+    known = {kind: TITLES[status] for status, kind in KINDS.items()} | OWN_KINDS
+    rows = "".join(f'<dt id="{kind}">{kind}</dt><dd>{said}</dd>' for kind, said in known.items())
+    return HTMLResponse(
+        f'<!doctype html><html lang="en"><title>Problems</title><h1>Problems</h1><dl>{rows}</dl></html>'
+    )
 
 
 @router.get("/openapi.json")

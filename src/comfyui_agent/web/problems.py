@@ -8,17 +8,35 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from comfyui_agent.access.problem import MOST_ERRORS, Problem
+from comfyui_agent.access.problem import (
+    BAD_CURSOR,
+    BAD_VALUES,
+    EXTERNAL_ID_TAKEN,
+    MOST_ERRORS,
+    NAME_TAKEN,
+    TOO_MUCH,
+    Problem,
+)
 from comfyui_agent.domain.texts import is_whole
 from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, StoreClosed, StoreError
 from comfyui_agent.store.job_orders import BadCursor
-from comfyui_agent.usecases.errors import Invalid, NotAllowed, NotFound, TooLarge, UseCaseError
+from comfyui_agent.store.records import Holder
+from comfyui_agent.usecases.errors import (
+    ExternalIdTaken,
+    Invalid,
+    NameTaken,
+    NotAllowed,
+    NotFound,
+    TooLarge,
+    UseCaseError,
+)
 from comfyui_agent.web.screens import NoScreen
 
 if TYPE_CHECKING:
@@ -60,12 +78,23 @@ def not_found(what: str, name: str, where: str) -> Problem:
     return Problem(404, f"there is no {what} {name[:200]!r}", f"See {where}.")
 
 
+def made_by(holder: Holder) -> dict[str, str]:
+    """What has a caller's own key, and where it is shown."""
+    noun = "batches" if holder.kind == "batch" else f"{holder.kind}s"
+    return {"kind": holder.kind, "id": holder.id, "url": f"/api/v1/{noun}/{quote(holder.id, safe='')}"}
+
+
+KINDS = {TooLarge: TOO_MUCH, Invalid: BAD_VALUES, NameTaken: NAME_TAKEN, ExternalIdTaken: EXTERNAL_ID_TAKEN}
+
+
 def from_use_case(error: UseCaseError) -> Problem:
     """Why a use case was refused, key by key where it was the request."""
     status = 404 if isinstance(error, NotFound) else 403 if isinstance(error, NotAllowed) else 409
     again = "Queue it with e3 sweep, or in parts." if isinstance(error, TooLarge) else AGAIN
     found = [(each.key, each.message) for each in error.found] if isinstance(error, Invalid) else []
-    return Problem(status, error.message, error.remedy or again, errors=found)
+    made = made_by(error.holder) if isinstance(error, ExternalIdTaken) else None
+    kind = KINDS.get(type(error), "")
+    return Problem(status, error.message, error.remedy or again, errors=found, kind=kind, made=made)
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -93,7 +122,7 @@ def problem_of(error: Exception, request: Request) -> Problem:
         case UseCaseError():
             return from_use_case(error)
         case BadCursor():
-            return Problem(404, str(error), "Begin without a cursor.")
+            return Problem(404, str(error), "Begin without a cursor.", kind=BAD_CURSOR)
         case NoScreen():
             return Problem(404, str(error), "Begin at the overview.")
         case StoreError():  # 503; with Retry-After if that passes by itself

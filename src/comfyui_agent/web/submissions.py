@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from comfyui_agent.access.problem import Problem
+from comfyui_agent.access.problem import TOO_MUCH, Problem
 from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.config.validation import Complaints
@@ -109,4 +109,4 @@ def check_bytes(size: int, members: str, command: str) -> None:
             f"its {members} would take about {size // 1024**2:,} MB in the database: "
             f"one request may take {MOST_BYTES // 1024**2} MB"
         )
-        raise Problem(409, message, f"Make its values shorter or fewer, or queue it with {command}.")
+        raise Problem(409, message, f"Make its values shorter or fewer, or queue it with {command}.", kind=TOO_MUCH)

@@ -13,7 +13,7 @@ from fastapi import Request
 
 from comfyui_agent.access.gate import EVERYONE
 from comfyui_agent.access.limits import Turns
-from comfyui_agent.access.problem import Problem, ended_early, short_of
+from comfyui_agent.access.problem import TOO_MUCH, Problem, ended_early, short_of
 from comfyui_agent.pools import Pool
 from comfyui_agent.usecases.sweeps import CheckCancelled
 
@@ -77,6 +77,7 @@ class Planning:
             409,
             f"planning this sweep takes longer than {SECONDS:.0f} s",
             "Give fewer values, or queue it with e3 sweep.",
+            kind=TOO_MUCH,
         )
 
 

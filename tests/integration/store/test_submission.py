@@ -6,9 +6,12 @@ import json
 
 import pytest
 
+from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.errors import BatchTaken
+from comfyui_agent.store.records import Holder
 from comfyui_agent.store.store import Store
 from support.stores import Database, submit_one, wish
 
@@ -134,3 +137,30 @@ async def test_jobs_of_a_batch_are_listed_by_their_index(store: Store) -> None:
     assert [job.config_name for job in listed] == ["0.yaml", "1.yaml", "2.yaml"]
     assert [job.batch_index for job in await store.run(ops.list_jobs, batch_id="sweep", status=JobStatus.DONE)] == []
     assert len(await store.run(ops.list_jobs, batch_id="sweep", limit=2)) == 2
+
+
+async def test_a_key_of_the_caller_is_given_once_for_each_token(store: Store, database: Database) -> None:
+    first, other, again, named = await store.run(
+        ops.submit_jobs,
+        [
+            wish("a", external_id="order"),
+            wish("b", external_id="order", created_by=7),
+            wish("c", external_id="order"),
+            wish("d", external_id="other"),
+        ],
+    )
+    assert (again, await store.run(ops.find_job, "c")) == (None, None)
+    for owner, job_id in ((None, first), (7, other)):
+        holder = await store.run(ops.find_external_id, owner, "order")
+        assert holder == Holder("job", str(job_id), "a" if owner is None else "b", None)
+    assert await store.run(ops.find_external_id, 7, "other") is None
+    assert named is not None
+    await store.run(ops.create_batch, NewBatch("s", "s", BatchKind.SWEEP, external_id="sweep"), None)
+    assert await store.run(ops.find_external_id, None, "sweep") is None
+    with pytest.raises(BatchTaken):
+        await store.run(ops.create_batch, NewBatch("t", "t", BatchKind.BOOK, external_id="sweep"), None)
+    assert await store.run(ops.find_external_id, None, "sweep", with_filling=True) == Holder("batch", "s", "s", None)
+    await store.run(ops.open_batch, "s")
+    assert (await store.run(ops.find_external_id, None, "sweep")) is not None
+    [listed] = await store.run(ops.newest_batches)
+    assert listed.external_id == "sweep"

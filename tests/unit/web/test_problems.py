@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,7 +13,7 @@ import pytest
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel
 
-from comfyui_agent.access.problem import LONGEST, LONGEST_KEY, MOST_ERRORS, TITLES, Problem
+from comfyui_agent.access.problem import KINDS, LONGEST, LONGEST_KEY, MOST_ERRORS, OWN_KINDS, TITLES, Problem
 from comfyui_agent.config.validation import Complaint, Complaints
 from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, DatabaseUnusable
 from comfyui_agent.usecases.errors import Invalid, NotAllowed, NotFound, NotPossible, TooLarge, UseCaseError
@@ -62,7 +64,7 @@ async def asked(method: str, path: str, **options: Any) -> httpx.Response:
 def test_a_problem_says_what_happened_and_what_to_do() -> None:
     problem = Problem(404, "there is no job 'x'", "See /api/v1/jobs.", errors=[("name", "unknown")])
     assert problem.as_json() == {
-        "type": "about:blank",
+        "type": "/docs/problems#not-found",
         "title": "Not found",
         "status": 404,
         "detail": "there is no job 'x'",
@@ -76,6 +78,14 @@ def test_a_problem_says_what_happened_and_what_to_do() -> None:
 
 def test_every_status_of_the_documentation_has_a_title() -> None:
     assert {400, 401, 403, 404, 405, 408, 409, 413, 415, 416, 422, 429, 500, 503} <= TITLES.keys()
+
+
+def test_the_types_of_problems_are_those_that_are_documented() -> None:
+    assert KINDS.keys() == TITLES.keys()
+    written = (
+        (Path(__file__).parents[3] / "docs" / "api.md").read_text().partition("## Problems")[2].partition("\n## ")[0]
+    )
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", written, re.MULTILINE)) == {*KINDS.values(), *OWN_KINDS}
 
 
 def test_a_problem_is_no_longer_than_people_read() -> None:

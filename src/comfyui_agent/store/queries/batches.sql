@@ -1,8 +1,9 @@
 -- name: create_batch
-INSERT INTO batches (id, name, kind, status, metadata, creator, is_serial, wants_grid, created_by, created_at)
+INSERT INTO batches (id, name, kind, status, metadata, creator, is_serial, wants_grid, created_by,
+    external_id, created_at)
 VALUES (:id, :name, :kind, 'pending', :metadata, :creator, CAST(:is_serial AS integer), CAST(:wants_grid AS integer), :created_by,
-    {now})
-ON CONFLICT (id) DO NOTHING;
+    :external_id, {now})
+ON CONFLICT DO NOTHING;
 
 -- name: release_members
 UPDATE jobs SET hold = NULL WHERE batch_id = :id AND status = 'pending' AND hold = 'filling';

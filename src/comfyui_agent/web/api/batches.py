@@ -36,7 +36,19 @@ from comfyui_agent.web.api.models import (
     ResultPage,
     SweepPlan,
 )
-from comfyui_agent.web.api.parameters import PREFIX, By, ByAdmin, Cursor, Here, Limit, NamedBatch, Said, User
+from comfyui_agent.web.api.parameters import (
+    PREFIX,
+    By,
+    ByAdmin,
+    Cursor,
+    ExternalId,
+    Here,
+    Limit,
+    NamedBatch,
+    OwnKey,
+    Said,
+    User,
+)
 from comfyui_agent.web.api.responses import MOST_BYTES, FileAnswer, fields_of, listed, maker_of, shown_batch
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
@@ -64,6 +76,7 @@ class NewSweepSaid(SweepFile):
 
     skip_bad: StrictBool = Field(default=False, description="Leave bad values out, with a warning.")
     dry_run: StrictBool = Field(default=False, description="Only say what would be queued.")
+    external_id: ExternalId = None
 
 
 class RetryBatchSaid(Said):
@@ -85,13 +98,25 @@ class GridSaid(Said):
 @router.get("", response_model=BatchPageShown, responses=problems(404))
 async def list_batches(
     context: Here,
-    _: User,
+    caller: User,
     kind: Annotated[BatchKind | None, Query(description="Only batches of this kind.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
+    external_id: OwnKey = None,
 ) -> Any:
     """Batches, the newest first."""
+    if external_id is not None:
+        return await the_batch_with(context, caller, external_id, kind, "batches")
     return await page_of_batches(context, kind, limit, cursor, "batches")
+
+
+async def the_batch_with(
+    context: Context, caller: User, external_id: str, kind: BatchKind | None, noun: str
+) -> dict[str, Any]:
+    """A list of the one batch that has a key of the caller."""
+    holder = await context.store.run(ops.find_external_id, caller.token_id, external_id)
+    batch = await context.store.run(ops.find_batch, holder.id) if holder and holder.kind != "job" else None
+    return {noun: [shown_batch(batch)] if batch and kind in (None, batch.kind) else [], "next": None}
 
 
 async def page_of_batches(
@@ -119,7 +144,7 @@ async def create(
         by.check_priority(said.priority)
         plan = await _plan(context, said, planner, batch_id)
         check_bytes(plan.sweep.stored_bytes, f"{len(plan.sweep):,} jobs", "e3 sweep")
-        batch = await queue_sweep(context.store, context.workspace, by, plan.sweep)
+        batch = await queue_sweep(context.store, context.workspace, by, plan.sweep, external_id=said.external_id)
         return shown_batch(batch) | {"warnings": list(plan.warnings)}
 
     async def find(batch_id: str) -> dict[str, Any] | None:

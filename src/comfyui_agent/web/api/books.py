@@ -9,16 +9,29 @@ from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import Response
 from pydantic import Field
 
-from comfyui_agent.access.problem import Problem
+from comfyui_agent.access.problem import TOO_MUCH, Problem
 from comfyui_agent.batches.books import BookFile
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
 from comfyui_agent.domain.texts import parsed
 from comfyui_agent.pools import RENDERING, REQUESTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.usecases.books import RequestedBook, queue_book, read_book, regenerate_pages
-from comfyui_agent.web.api.batches import page_of_batches
+from comfyui_agent.web.api.batches import page_of_batches, the_batch_with
 from comfyui_agent.web.api.models import BookPageShown, BookShown, Regenerated
-from comfyui_agent.web.api.parameters import PREFIX, By, ByAdmin, Cursor, Here, Limit, NamedBook, Said, User, book_of
+from comfyui_agent.web.api.parameters import (
+    PREFIX,
+    By,
+    ByAdmin,
+    Cursor,
+    ExternalId,
+    Here,
+    Limit,
+    NamedBook,
+    OwnKey,
+    Said,
+    User,
+    book_of,
+)
 from comfyui_agent.web.api.responses import MOST_BYTES, maker_of, shown_batch
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
@@ -41,6 +54,12 @@ REGENERATING: dict[str, Any] = {
 }
 
 
+class NewBookSaid(BookFile):
+    """A book: what a book.yaml says."""
+
+    external_id: ExternalId = None
+
+
 class PagesSaid(Said):
     """Which pages: all that failed, unless some are named."""
 
@@ -61,24 +80,28 @@ class PageSaid(Said):
 
 
 @router.get(f"{PREFIX}/books", response_model=BookPageShown, responses=problems(404))
-async def list_books(context: Here, _: User, limit: Limit = 50, cursor: Cursor = None) -> Any:
+async def list_books(
+    context: Here, caller: User, limit: Limit = 50, cursor: Cursor = None, external_id: OwnKey = None
+) -> Any:
     """Books, the newest first."""
+    if external_id is not None:
+        return await the_batch_with(context, caller, external_id, BatchKind.BOOK, "books")
     return await page_of_batches(context, BatchKind.BOOK, limit, cursor, "books")
 
 
 @router.post(f"{PREFIX}/books", status_code=201, response_model=BookShown, responses=problems(404, 409, sends=True))
-async def create(context: Here, by: By, caller: User, said: BookFile, key: Key = None) -> Response:
+async def create(context: Here, by: By, caller: User, said: NewBookSaid, key: Key = None) -> Response:
     """Queue every page of a book. It is yours: other users cannot change it."""
 
     async def make(book_id: str) -> dict[str, Any]:
         if len(said.pages) > MOST_PAGES_QUEUED:
             message = f"{len(said.pages):,} pages are too many for one request: at most {MOST_PAGES_QUEUED:,}"
-            raise Problem(409, message, "Queue it with e3 book create, or as several books.")
+            raise Problem(409, message, "Queue it with e3 book create, or as several books.", kind=TOO_MUCH)
         text = RequestedBook(said.model_copy(update={"book_id": book_id}))
         book = await read_book(context.submissions.intake, by, text)
         size = await REQUESTS.run(lambda: book.stored_bytes)
         check_bytes(size, f"{len(book.jobs):,} pages", "e3 book create")
-        await queue_book(context.store, context.workspace, by, book)
+        await queue_book(context.store, context.workspace, by, book, external_id=said.external_id)
         return await _shown(context, await book_of(context, book_id))
 
     async def find(book_id: str) -> dict[str, Any] | None:

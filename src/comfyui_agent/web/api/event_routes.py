@@ -1,4 +1,4 @@
-"""The routes /api/v1/events, /status, /me and /audit."""
+"""The routes /api/v1/events, /status, /find, /me and /audit."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from comfyui_agent import __version__
 from comfyui_agent.access.gate import while_admitted
 from comfyui_agent.domain.tokens import Role, seconds_in
 from comfyui_agent.store import operations as ops
-from comfyui_agent.web.api.models import AuditPage, AuditRow, CountsShown, Me, StatusShown
-from comfyui_agent.web.api.parameters import PREFIX, Admin, Here, Limit, User
+from comfyui_agent.web.api.models import AuditPage, AuditRow, CountsShown, Made, Me, StatusShown
+from comfyui_agent.web.api.parameters import PREFIX, Admin, Here, Limit, SaidKey, User
 from comfyui_agent.web.api.responses import fields_of
 from comfyui_agent.web.openapi import problems
 from comfyui_agent.web.pages.overview import queue_sentence
+from comfyui_agent.web.problems import made_by, not_found
 
 router = APIRouter(prefix=PREFIX, tags=["watching"])
 LARGEST_ID = 2**53
@@ -60,6 +61,15 @@ async def status(context: Here, _: User) -> Any:
         "agents": agents,
         "version": __version__,
     }
+
+
+@router.get("/find", response_model=Made, responses=problems(404))
+async def find(context: Here, caller: User, external_id: SaidKey) -> Any:
+    """The job, batch or book that your token made with this key."""
+    holder = await context.store.run(ops.find_external_id, caller.token_id, external_id)
+    if holder is None:
+        raise not_found("job, batch or book with the external_id", external_id, f"{PREFIX}/jobs")
+    return made_by(holder)
 
 
 @router.get("/me", response_model=Me, responses=problems())

@@ -25,7 +25,20 @@ from comfyui_agent.usecases import jobs as usecases
 from comfyui_agent.usecases.job_files import retry_jobs
 from comfyui_agent.usecases.whereabouts import Whereabouts
 from comfyui_agent.web.api.job_models import Changed, GivenShown, JobPageShown, JobRemoved, JobRow, JobShown, LiveFacts
-from comfyui_agent.web.api.parameters import PREFIX, By, ByAdmin, Cursor, Here, Limit, Moment, NamedJob, Said, User
+from comfyui_agent.web.api.parameters import (
+    PREFIX,
+    By,
+    ByAdmin,
+    Cursor,
+    ExternalId,
+    Here,
+    Limit,
+    Moment,
+    NamedJob,
+    OwnKey,
+    Said,
+    User,
+)
 from comfyui_agent.web.api.responses import MOST_BYTES, fields_of, listed, maker_of, whole_job
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
@@ -52,6 +65,7 @@ class NewJobSaid(JobFile):
         default=None,
         description="Its config_name; else one is made. No other job may have it, and no id looks like it.",
     )
+    external_id: ExternalId = None
 
 
 class PrioritySaid(Said):
@@ -97,7 +111,7 @@ class FailedSaid(Said):
 @router.get("", response_model=JobPageShown, responses=problems(404))
 async def list_jobs(
     context: Here,
-    _: User,
+    caller: User,
     request: Request,
     status: Annotated[JobStatus | None, Query(description="Only jobs in this state.")] = None,
     q: Annotated[str, Query(max_length=200, description="A part of the name.")] = "",
@@ -115,10 +129,15 @@ async def list_jobs(
     since: Annotated[Moment | None, Query(description="Only what ended then or later.")] = None,
     until: Annotated[Moment | None, Query(description="Only what ended before.")] = None,
     prompt: Annotated[str, Query(max_length=200, description="Words of the prompt. Only results are found.")] = "",
+    external_id: OwnKey = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Any:
     """What renders, what waits in its order, what needs attention, what is done; or only what you ask for."""
+    if external_id is not None:
+        holder = await context.store.run(ops.find_external_id, caller.token_id, external_id)
+        job = await context.store.run(ops.find_job_by_id, int(holder.id)) if holder and holder.kind == "job" else None
+        return JsonAnswer({"jobs": [listed(job)] if job else [], "next": None, "is_whole": True})
     wanted = JobFilter(
         status=status,
         text=q,
@@ -154,11 +173,14 @@ async def submit(context: Here, by: By, caller: User, said: NewJobSaid, key: Key
     """Queue one job, as a job file would. It is yours: other users cannot change it."""
     body = said.model_dump(mode="json", exclude_unset=True)
     request = IdempotentRequest(key=key, route="jobs", body=dict(body))
-    name = body.pop("name", None) or mint_batch_id(said.workflow_id, "job")
+    name, external_id = body.pop("name", None), body.pop("external_id", None)
+    name = name or mint_batch_id(said.workflow_id, "job")
 
     async def make(name: str) -> dict[str, Any]:
         await context.submissions.workflow(said.workflow_id)
-        job = await usecases.submit_job(context.store, context.submissions.intake, by, body, name)
+        job = await usecases.submit_job(
+            context.store, context.submissions.intake, by, body, name, external_id=external_id
+        )
         return job.as_json()
 
     async def find(name: str) -> dict[str, Any] | None:

@@ -33,6 +33,7 @@ class BatchShown(BaseModel):
     sentence: str = Field(description="How it stands, in one line.")
     is_paused: bool
     created_by: int | None = Field(description="The id of the token that made it; null: the command line.")
+    external_id: str | None = Field(description="The key that its maker gave it.")
 
 
 ETA = "Seconds until all of it is done, by what was measured; null: nobody knows."
@@ -298,6 +299,14 @@ class AuditPage(BaseModel):
     next: int | None = Field(description="Give it as `before` for what came earlier; null at the end.")
 
 
+class Made(BaseModel):
+    """What has a key."""
+
+    kind: Literal["job", "batch", "book"]
+    id: str
+    url: str
+
+
 class ProblemShown(BaseModel):
     """What went wrong, and what to do about it (RFC 9457)."""
 
@@ -307,3 +316,4 @@ class ProblemShown(BaseModel):
     detail: str
     remedy: str
     errors: list[dict[str, str]] | None = None
+    made: Made | None = Field(default=None, description="Of `external-id-taken`: what has it.")

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from comfyui_agent.access.gate import Caller
 from comfyui_agent.access.problem import Problem
@@ -105,5 +105,13 @@ def _written(value: Any) -> Any:
 
 Moment = Annotated[datetime, AfterValidator(_in_utc), BeforeValidator(_written)]
 """A day or a time; UTC, unless it says another zone."""
+ExternalId = Annotated[
+    Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[!-~]+$")] | None,
+    Field(description="Your own key: it is found by it, and no other of your token may have it."),
+]
+SaidKey = Annotated[
+    str, Query(min_length=1, max_length=200, pattern=r"^[!-~]+$", description="What your token made with this key.")
+]
+OwnKey = SaidKey | None
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]
 Cursor = Annotated[str | None, Query(max_length=1000, description="Where to go on: `next` of the answer before.")]

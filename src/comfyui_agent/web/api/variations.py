@@ -20,7 +20,7 @@ from comfyui_agent.usecases.takes import choose_take, takes_of
 from comfyui_agent.web.api.batches import BOUNDS, shown_plan
 from comfyui_agent.web.api.job_models import JobRow, TakesShown
 from comfyui_agent.web.api.models import BatchMade, SweepPlan
-from comfyui_agent.web.api.parameters import PREFIX, By, Here, NamedJob, Said, User
+from comfyui_agent.web.api.parameters import PREFIX, By, ExternalId, Here, NamedJob, Said, User
 from comfyui_agent.web.api.responses import shown_batch
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
@@ -39,6 +39,7 @@ class AgainSaid(Said):
     inputs: dict[str, Any] = Field(default={}, description="Values by name or place that differ from its own.")
     new_seed: bool = Field(default=False, description="Draw a new seed for every seed that `inputs` does not name.")
     priority: SaidPriority = Field(default=None, description="Lower runs earlier.")
+    external_id: ExternalId = None
 
 
 class VarySaid(Said):
@@ -50,6 +51,7 @@ class VarySaid(Said):
     mode: Mode = Field(default=Mode.MATRIX, strict=False, description="matrix or linear.")
     priority: SaidPriority = None
     dry_run: StrictBool = Field(default=False, description="Only say what would be queued.")
+    external_id: ExternalId = None
 
     @model_validator(mode="after")
     def _something(self) -> VarySaid:
@@ -62,6 +64,7 @@ class UseSaid(Said):
     workflow_id: str = Field(min_length=1, max_length=200, description="A workflow that takes a picture.")
     inputs: dict[str, Any] = Field(default={}, description="Values by name or place that differ from its own.")
     result: Annotated[int, Field(ge=1, le=9_999), AsInteger] = Field(default=1, description="Which result of the job.")
+    external_id: ExternalId = None
 
 
 class TakeSaid(Said):
@@ -85,6 +88,7 @@ async def again(context: Here, by: By, caller: User, job: NamedJob, said: AgainS
             new_seed=said.new_seed,
             name=name,
             priority=said.priority,
+            external_id=said.external_id,
         )
         return made.as_json()
 
@@ -99,7 +103,9 @@ async def use(context: Here, by: By, caller: User, job: NamedJob, said: UseSaid,
     async def make(name: str) -> dict[str, Any]:
         intake = context.submissions.intake
         wanted = (said.workflow_id, said.inputs)
-        made = await usecases.use_result(context.store, intake, by, job, *wanted, result=said.result, name=name)
+        made = await usecases.use_result(
+            context.store, intake, by, job, *wanted, result=said.result, name=name, external_id=said.external_id
+        )
         return made.as_json()
 
     name = mint_batch_id(f"{job.config_name}_{said.workflow_id}", "job")
@@ -152,7 +158,7 @@ async def vary(
         by.check_priority(said.priority)
         plan = await plan_as(batch_id)
         check_bytes(plan.sweep.stored_bytes, f"{len(plan.sweep):,} jobs", "e3 vary")
-        batch = await queue_sweep(context.store, context.workspace, by, plan.sweep)
+        batch = await queue_sweep(context.store, context.workspace, by, plan.sweep, external_id=said.external_id)
         return shown_batch(batch) | {"warnings": list(plan.warnings)}
 
     async def find(batch_id: str) -> dict[str, Any] | None:

@@ -44,3 +44,9 @@ SELECT id, config_name, job_type, workflow_id, priority, status, retries_attempt
         OR coalesce(octet_length(pictures), 0) > 4096 OR coalesce(octet_length(outputs), 0) > 65536
         OR coalesce(octet_length(error_trace), 0) > 2048 OR coalesce(octet_length(avoids), 0) > 2048) AS is_shortened
 FROM jobs;
+
+CREATE OR REPLACE VIEW brief_batches AS
+SELECT id, name, kind, status, generation, grid, CASE WHEN octet_length(metadata) <= 16384 THEN metadata END AS metadata,
+    created_at, completed_at, left(reason, 2048) AS reason, is_paused, is_serial, wants_grid, grid_generation, grid_problem,
+    created_by, place, external_id
+FROM batches;

@@ -95,7 +95,7 @@ UPDATE jobs SET
     job_type = job.job_type, workflow_id = job.workflow_id, priority = job.priority, retry_limit = job.retry_limit,
     metadata = job.metadata, template_hash = job.template_hash, inputs = job.inputs, file_path = job.file_path,
     output_node = job.output_node, timeout_seconds = job.timeout_seconds, source = job.source, digest = job.digest,
-    pictures = job.pictures, needs = job.needs, error_trace = job.error_trace, created_by = NULL,
+    pictures = job.pictures, needs = job.needs, error_trace = job.error_trace, created_by = NULL, external_id = NULL,
     status = CASE WHEN job.error_trace IS NULL THEN 'pending' ELSE 'failed' END,
     failure_class = CASE WHEN job.error_trace IS NOT NULL THEN 'invalid' END,
     needs_regeneration = CASE WHEN job.error_trace IS NULL THEN 0 ELSE 1 END,

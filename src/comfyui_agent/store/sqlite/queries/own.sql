@@ -79,7 +79,7 @@ UPDATE jobs SET
     retry_limit = :job ->> 'retry_limit', metadata = :job ->> 'metadata', template_hash = :job ->> 'template_hash',
     inputs = :job ->> 'inputs', file_path = :job ->> 'file_path', output_node = :job ->> 'output_node',
     timeout_seconds = :job ->> 'timeout_seconds', source = :job ->> 'source', digest = :job ->> 'digest',
-    pictures = :job ->> 'pictures', needs = :job ->> 'needs', error_trace = :job ->> 'error_trace', created_by = NULL,
+    pictures = :job ->> 'pictures', needs = :job ->> 'needs', error_trace = :job ->> 'error_trace', created_by = NULL, external_id = NULL,
     status = iif(:job ->> 'error_trace' IS NULL, 'pending', 'failed'),
     failure_class = iif(:job ->> 'error_trace' IS NULL, NULL, 'invalid'),
     needs_regeneration = :job ->> 'error_trace' IS NOT NULL,
