@@ -126,6 +126,10 @@ class Outputs:
         except OSError as error:
             raise NotShown(f"{printable(result.path.name)} cannot be fetched: {error.strerror}") from None
 
+    def file(self, job: Job, number: int) -> Path:
+        """The file of a job's result on this machine. Raises NotShown."""
+        return self.local(self.find(job, number))
+
     def shown(self, job: Job, most: int | None = None) -> list[Result]:
         """The results that may be served, in order, at most `most`. It checks each file."""
         version = version_of(job)

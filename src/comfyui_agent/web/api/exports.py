@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
-from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
 from fastapi import APIRouter
@@ -69,13 +68,12 @@ async def export(context: Here, caller: User, said: ExportSaid) -> Response:
     results = await to_export(context.store, context.prompts, await _chosen(context, said))
     turn = context.exports.turn(caller.scope)
 
-    def find(job: Job, number: int) -> Path:
-        return context.outputs.local(context.outputs.find(job, number))
-
     if said.form == "zip":
-        return StreamingResponse(_sent(zip_parts(results, find), turn), 200, _named("results.zip"), "application/zip")
+        return StreamingResponse(
+            _sent(zip_parts(results, context.outputs.file), turn), 200, _named("results.zip"), "application/zip"
+        )
     async with turn:
-        picture = await contact_sheet(results, find)
+        picture = await contact_sheet(results, context.outputs.file)
     return StreamingResponse(_sent(_read(picture)), 200, _named("sheet.png"), "image/png")
 
 
