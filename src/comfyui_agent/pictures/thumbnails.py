@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import threading
 import uuid
 from pathlib import Path
@@ -60,12 +61,23 @@ def make_thumbnail(source: Path, target: Path, width: int) -> None:
             unnamed.unlink(missing_ok=True)
 
 
-def size_of(picture: Size, width: int) -> Size:
-    share = min(1.0, width / picture[0], TALLEST * width / picture[1])
+def encode_picture(source: Path, longest: int, most_bytes: int) -> tuple[bytes, int, int]:
+    """A picture as WebP, at most so many pixels long and bytes large, and its size. NoThumbnail or OSError as above."""
+    picture = _reduced(source, longest, tallest=1)
+    for quality in (QUALITY, 50, 20, 5):
+        buffer = io.BytesIO()
+        picture.save(buffer, "WEBP", quality=quality, method=EFFORT)
+        if buffer.tell() <= most_bytes:
+            return buffer.getvalue(), *picture.size
+    raise NoThumbnail(f"{source.name} takes more than {most_bytes:,} bytes at {longest} pixels: ask for a smaller one")
+
+
+def size_of(picture: Size, width: int, tallest: int = TALLEST) -> Size:
+    share = min(1.0, width / picture[0], tallest * width / picture[1])
     return max(1, round(picture[0] * share)), max(1, round(picture[1] * share))
 
 
-def _reduced(source: Path, width: int) -> Image.Image:
+def _reduced(source: Path, width: int, tallest: int = TALLEST) -> Image.Image:
     Image.init()
     with source.open("rb") as file:
         try:
@@ -75,7 +87,7 @@ def _reduced(source: Path, width: int) -> Image.Image:
                     size = f"{picture.width} x {picture.height} pixels"
                     raise NoThumbnail(f"{source.name} is too large: {size}")
                 with _one_large if pixels > LARGE else contextlib.nullcontext():
-                    return _decoded(picture, width)
+                    return _decoded(picture, width, tallest)
         except UnidentifiedImageError:
             raise NoThumbnail(f"{source.name} is no picture that can be shown") from None
         except NoThumbnail:
@@ -86,10 +98,10 @@ def _reduced(source: Path, width: int) -> Image.Image:
             raise NoThumbnail(f"{source.name} cannot be read as a picture: {error}") from None
 
 
-def _decoded(picture: Image.Image, width: int) -> Image.Image:
+def _decoded(picture: Image.Image, width: int, tallest: int) -> Image.Image:
     orientation = _orientation(picture)
     upright = picture.size[::-1] if orientation in LYING else picture.size
-    size = size_of((upright[0], upright[1]), width)
+    size = size_of((upright[0], upright[1]), width, tallest)
     size = (size[1], size[0]) if orientation in LYING else size
     picture.draft(None, size)  # a large JPEG is decoded at a fraction of its size
     picture.load()

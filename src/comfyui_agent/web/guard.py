@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from typing import Literal
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -39,6 +40,8 @@ UPLOADS = {
 }
 """Take a file as it is, and from whom."""
 PROBES = ("/healthz", "/readyz")
+MCP = "/mcp"
+"""Every call of an AI agent is a POST. Most only look; each tool says who may use it, and counts changes itself."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; media-src 'self'; "
     "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -109,7 +112,9 @@ class Guard:
         """Read the body after the caller was admitted. A large one waits for a turn and is checked in a thread."""
         if scope["path"] in FORMS:
             return await body.read(LARGEST_FORM)
-        caller = await self._admit(scope, Role.USER)
+        caller = await (
+            self._admit(scope, Role.READ, "reads") if scope["path"] == MCP else self._admit(scope, Role.USER)
+        )
         if any(scope["path"] == path for _, path in UPLOADS):  # no such method: a file is no reason to complain of it
             return b""
         if await body.fits(SMALL_BODY):
@@ -124,10 +129,10 @@ class Guard:
                 await REQUESTS.run(check_json, headers, content)
             return content
 
-    async def _admit(self, scope: Scope, role: Role) -> Caller:
+    async def _admit(self, scope: Scope, role: Role, counted: Literal["changes", "reads"] = "changes") -> Caller:
         caller = await self._gate.admit(Request(scope))
         check_role(caller, role)
-        self._limits.count("changes", caller)
+        self._limits.count(counted, caller)
         return caller
 
     async def _take_upload(self, scope: Scope, body: RequestBody, send: _Sender, role: Role) -> None:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.routing import Route
 
 from comfyui_agent.access.listen_address import BACKLOG, Listening, is_loopback
 from comfyui_agent.clock import SYSTEM_CLOCK
@@ -41,7 +42,8 @@ from comfyui_agent.web.api import (
 )
 from comfyui_agent.web.connections import HEAD_SECONDS, Connection, ConnectionLimits, raise_limit
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.guard import Guard
+from comfyui_agent.web.guard import MCP, Guard
+from comfyui_agent.web.mcp_route import McpRoute
 from comfyui_agent.web.problems import JsonAnswer, add_handlers
 
 log = logging.getLogger(__name__)
@@ -72,6 +74,8 @@ def create_app(context: Context) -> FastAPI:
     routes = (*queue, servers, workflows, model_files, inputs, reports, notifications, event_routes)
     for module in (*routes, probes, openapi, site):
         app.include_router(module.router)
+    app.state.mcp = McpRoute(context)
+    app.router.routes.append(Route(MCP, app.state.mcp, methods=["POST"], include_in_schema=False))
     add_handlers(app)
     openapi.describe(app)
     app.add_middleware(Guard, gate=context.gate, limits=context.limits)
@@ -154,8 +158,9 @@ async def _keep_beating(context: Context) -> None:
 
 @contextlib.asynccontextmanager
 async def _answering(context: Context, listening: Listening) -> AsyncIterator[None]:
+    app = create_app(context)
     config = uvicorn.Config(
-        create_app(context),
+        app,
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -171,6 +176,7 @@ async def _answering(context: Context, listening: Listening) -> AsyncIterator[No
     trusts = context.gate.proxies.trusts
     server = _Server(config, ConnectionLimits(lambda address: is_loopback(address) or trusts(address)))
     running = asyncio.create_task(server.serve(sockets=[listening.socket]))
+    serving_agents = asyncio.create_task(app.state.mcp.serve())
     try:
         await SYSTEM_CLOCK.wait_while(lambda: not server.started and not running.done(), every=0.01)
         if running.done():
@@ -184,4 +190,4 @@ async def _answering(context: Context, listening: Listening) -> AsyncIterator[No
         for each in list(server.server_state.connections):
             cast("Connection", each).cut()
         server.force_exit = True
-        await end_tasks([running, *server.server_state.tasks])
+        await end_tasks([running, serving_agents, *server.server_state.tasks])
