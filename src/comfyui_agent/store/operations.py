@@ -23,3 +23,4 @@ from comfyui_agent.store.retention import *
 from comfyui_agent.store.server_states import *
 from comfyui_agent.store.takes import *
 from comfyui_agent.store.tokens import *
+from comfyui_agent.store.webhooks import *
