@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import ipaddress
 import re
 import secrets
@@ -14,9 +13,9 @@ from urllib.parse import quote, urlsplit
 
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.texts import TextEnum, bytes_of, json_text
+from comfyui_agent.domain.texts import TextEnum, bytes_of, json_text, parsed
 
-PREFIX, VARIABLE = "whsec_", "env:"
+PREFIX = "whsec_"
 MOST_WEBHOOKS, LONGEST_URL, LARGEST_BODY = 100, 2_000, 20_000
 GIVE_UP_SECONDS = 24 * 3600.0
 """A message that is older is dead after the next try that fails."""
@@ -24,8 +23,7 @@ BACKOFF = (5.0, 30.0, 120.0, 600.0, 1_800.0, 3_600.0, 7_200.0, 14_400.0)
 """Pauses before a message is sent again. The last one is repeated."""
 AWAY_BACKOFF = (5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """The same for a receiver that is away: then a single message is tried, and the others wait."""
-AWAY = frozenset({429, 502, 503, 504})
-GONE = 410
+AWAY = frozenset({None, 429, 502, 503, 504})
 
 
 class WebhookKind(TextEnum):
@@ -36,23 +34,15 @@ class WebhookKind(TextEnum):
     ATTENTION = "attention"
 
 
-_OF_BATCHES = {
-    EventName.BATCH_CREATED,
-    EventName.BATCH_COMPLETED,
-    EventName.BATCH_CANCELLED,
-    EventName.BATCH_EXPIRED,
-}
-_OF_PAGES = {EventName.BOOK_PAGE_RETRY, EventName.BOOK_PAGE_FAILED}
-_OF_JOBS = {EventName.JOB_STARTED, EventName.JOB_RETRY, EventName.JOB_DONE, EventName.JOB_CANCELLED}
-_ALERTS = {name for name in EventName if name.startswith("alert.")}
-EVENTS: Mapping[WebhookKind, frozenset[EventName]] = {
-    WebhookKind.JOB: frozenset({*_OF_JOBS, EventName.JOB_FAILED}),
-    WebhookKind.BATCH: frozenset(_OF_BATCHES),
-    WebhookKind.BOOK: frozenset(_OF_BATCHES | _OF_PAGES),
-    WebhookKind.SERVER: frozenset(
-        {name for name in EventName if name.startswith("server.")} | {EventName.ALERT_SERVER}
-    ),
-    WebhookKind.ATTENTION: frozenset({EventName.JOB_FAILED, *(_ALERTS - {EventName.ALERT_WEBHOOK})}),
+_OF_JOBS = "job.started job.retry job.done job.failed job.cancelled"
+_OF_BATCHES = "batch.created batch.completed batch.cancelled batch.expired"
+_ALERTS = " ".join(name for name in EventName if name.startswith("alert.") and name is not EventName.ALERT_WEBHOOK)
+EVENTS: Mapping[WebhookKind, Sequence[str]] = {
+    WebhookKind.JOB: _OF_JOBS.split(),
+    WebhookKind.BATCH: _OF_BATCHES.split(),
+    WebhookKind.BOOK: [*_OF_BATCHES.split(), "book.page.retry", "book.page.failed"],
+    WebhookKind.SERVER: [name for name in EventName if name.startswith(("server.", "alert.server"))],
+    WebhookKind.ATTENTION: ["job.failed", *_ALERTS.split()],
 }
 """No webhook is told of webhooks: their failures would have no end."""
 
@@ -73,12 +63,11 @@ class Webhook:
     @property
     def label(self) -> str:
         """For logs and the audit trail: nothing of its path, which may hold a password."""
-        return f"{self.name or self.id} ({host_of(self.url)})"
+        return f"{self.name or self.id} ({urlsplit(self.url).hostname})"
 
     def wants(self, event: Event) -> bool:
-        is_book = event.book_id is not None
-        of_batches = {WebhookKind.BOOK if is_book else WebhookKind.BATCH} if event.name in _OF_BATCHES else WebhookKind
-        return any(kind in self.events and event.name in EVENTS[kind] for kind in of_batches)
+        unwanted = WebhookKind.BATCH if event.book_id else WebhookKind.BOOK if event.job_id is None else None
+        return any(kind in self.events and kind is not unwanted and event.name in EVENTS[kind] for kind in WebhookKind)
 
     def as_json(self) -> dict[str, Any]:
         """What admins see. The secret is never shown, nor the query of the address."""
@@ -107,7 +96,7 @@ class Delivery:
         return "delivered" if self.delivered_at else "dead" if self.dead_at else "waiting"
 
     def as_json(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key != "body"} | {"state": self.state}
+        return vars(self) | {"state": self.state, "body": parsed(self.body)}
 
 
 @dataclass(frozen=True)
@@ -129,10 +118,6 @@ class Answer:
         return self.status is not None and 200 <= self.status < 300
 
     @property
-    def is_away(self) -> bool:
-        return self.status is None or self.status in AWAY
-
-    @property
     def words(self) -> str:
         moved = ": redirects are not followed" if self.status is not None and 300 <= self.status < 400 else ""
         return self.problem or f"it answered HTTP {self.status}{moved}"
@@ -147,7 +132,7 @@ def checked_secret(value: Any) -> str:
     text = value if isinstance(value, str) else ""
     try:
         size = len(base64.b64decode(text.removeprefix(PREFIX), validate=True))
-    except (ValueError, binascii.Error):
+    except ValueError:
         size = 0
     if not 24 <= size <= 64:
         raise ValueError(f"this is no secret: write {PREFIX} and 24 to 64 bytes in base64 (openssl rand -base64 32)")
@@ -168,10 +153,6 @@ def checked_url(value: str) -> str:
     return value
 
 
-def host_of(url: str) -> str:
-    return (urlsplit(url).hostname or "").lower()
-
-
 def refusal_of(host: str) -> str:
     """Why a host that was not allowed by name is not connected to, if it is an address. Empty otherwise."""
     if not re.fullmatch(r"[0-9.]+|.*:.*", host):
@@ -186,10 +167,8 @@ def is_public(address: str) -> bool:
     """Whether an address is of the Internet, and of no machine or network here. ValueError if it is none."""
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour or (found.teredo or (None, None))[1]
-        if inner is None and found in ipaddress.ip_network("64:ff9b::/96"):
-            inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
-        if inner is not None:
+        nat = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF) if found in ipaddress.ip_network("64:ff9b::/96") else None
+        if inner := found.ipv4_mapped or found.sixtofour or nat:
             return is_public(str(inner))
         if found.is_site_local:
             return False
@@ -199,6 +178,11 @@ def is_public(address: str) -> bool:
 def pause_after(pauses: Sequence[float], failures: int, chance: float) -> float:
     """How long to wait after so many failures, more or less by a quarter."""
     return pauses[min(failures, len(pauses)) - 1] * (0.75 + chance / 2)
+
+
+def message_id(*parts: object) -> str:
+    """The same however often a message is sent. The standard allows no dot in it."""
+    return "_".join(map(str, ("e3", *parts)))
 
 
 def subject_of(event: Event) -> str:
@@ -216,9 +200,7 @@ def body_of(
     data = {"event_id": data.pop("id")} | {key: data[key] for key in data if key not in ("event", "actor", "address")}
     if event.job_id is not None:
         data |= {"external_id": external_id, "url": f"/api/v1/jobs/{event.job_id}", "result_count": len(results)}
-        links = [
-            {"url": f"{data['url']}/results/{number}", **vars(each)} for number, each in enumerate(results, start=1)
-        ]
+        links = [{"url": f"{data['url']}/results/{n}", **vars(each)} for n, each in enumerate(results, start=1)]
         while links and bytes_of(data) + bytes_of(links) > LARGEST_BODY:
             links = links[: len(links) // 2]
         data["results"] = links

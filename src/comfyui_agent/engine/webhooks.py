@@ -14,7 +14,7 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.sealing import CannotOpen, SecretBox
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.webhooks import VARIABLE, Delivery, Webhook, body_of, checked_secret, subject_of
+from comfyui_agent.domain.webhooks import Webhook, body_of, checked_secret, subject_of
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.webhook_courier import Courier
 from comfyui_agent.engine.webhook_receiver import ANSWER_SECONDS, Receiver, Receiving
@@ -50,7 +50,6 @@ class Webhooks:
     _due: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _couriers: dict[int, tuple[Courier, asyncio.Task[None]]] = field(default_factory=dict, init=False)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _held_until: float = field(default=0.0, init=False)
     _opened: dict[str, Mapping[str, Any] | None] = field(default_factory=dict, init=False)
     """What is sealed, by its sealed text. None: with another key."""
 
@@ -59,7 +58,7 @@ class Webhooks:
         if is_asked or any(each.webhook.wants(event) for each, _ in self._couriers.values()):
             self._due.set()
         for courier, _ in self._couriers.values() if is_asked else ():
-            courier.ask()
+            courier.wake(is_asked=True)
 
     async def finish(self) -> None:
         """Deliver what there is before the agent ends. No receiver that is away is waited for."""
@@ -93,8 +92,8 @@ class Webhooks:
         known = {hook.name: hook for hook in found if hook.name and await self._open(hook.sealed) is not None}
         for each in self.workspace.settings.webhooks:
             secret = each.secret.get_secret_value()
-            if secret.startswith(VARIABLE):
-                secret = os.environ.get(secret.removeprefix(VARIABLE), "")
+            if secret.startswith("env:"):
+                secret = os.environ.get(secret.removeprefix("env:"), "")
             before = known.pop(each.name, None)
             try:
                 content = {"secret": checked_secret(secret), "allow": list(each.allow)}
@@ -117,27 +116,22 @@ class Webhooks:
         if ours:
             facts = self.lock.worker, self.lock.host, list(ours), HELD_SECONDS
             held = await self.recorder.store.run(ops.hold_webhooks, *facts)
-            self._held_until = asked_at + HELD_SECONDS - ANSWER_SECONDS
-        await self._employ({id_: hook for id_, hook in ours.items() if id_ in held})
-        for id_ in held:
-            if await self._write(ours[id_]):
-                self._couriers[id_][0].wake()
-
-    async def _employ(self, held: Mapping[int, Webhook]) -> None:
-        """One courier for each webhook, a new one where it was changed."""
         for id_, (courier, task) in list(self._couriers.items()):
-            if id_ not in held or held[id_].sealed != courier.webhook.sealed or held[id_].url != courier.webhook.url:
+            now = ours.get(id_) if id_ in held else None
+            if now is None or (now.sealed, now.url) != (courier.webhook.sealed, courier.webhook.url):
                 await end_tasks([task])
                 del self._couriers[id_]
-        for id_, hook in held.items():
-            if id_ in self._couriers:
-                self._couriers[id_][0].webhook = hook
-                continue
-            receiver = self.connect(hook.url, self._opened[hook.sealed] or {})
-            name, may_send = self._message_id, lambda: self.clock.now() < self._held_until
-            parts = hook, receiver, self.recorder, self.clock, self.lock.worker, name, may_send, self.chance
-            courier = Courier(*parts)
-            self._couriers[id_] = courier, asyncio.create_task(courier.work())
+        for id_ in held:
+            hook = ours[id_]
+            if id_ not in self._couriers:
+                receiver = self.connect(hook.url, self._opened[hook.sealed] or {})
+                parts = self.recorder, self.clock, self.lock.worker, self.identity, self.chance
+                courier = Courier(hook, receiver, *parts)
+                self._couriers[id_] = courier, asyncio.create_task(courier.work())
+            courier, _ = self._couriers[id_]
+            courier.webhook, courier.until = hook, asked_at + HELD_SECONDS - ANSWER_SECONDS
+            if await self._write(hook):
+                courier.wake()
 
     async def _write(self, hook: Webhook) -> bool:
         """Write messages down for what happened since, with how far that is. Returns whether there were any."""
@@ -169,9 +163,6 @@ class Webhooks:
             made.append((event.id, subject_of(event), body))
         return made
 
-    def _message_id(self, delivery: Delivery) -> str:
-        return message_id(self.identity, delivery.webhook_id, delivery.event_id)
-
     async def _open(self, sealed: str) -> Mapping[str, Any] | None:
         if sealed not in self._opened:
             try:
@@ -180,8 +171,3 @@ class Webhooks:
                 log.error("a webhook is left to other agents: %s", error)
                 self._opened[sealed] = None
         return self._opened[sealed]
-
-
-def message_id(*parts: object) -> str:
-    """The same however often a message is sent. The standard allows no dot in it."""
-    return "_".join(map(str, ("e3", *parts)))

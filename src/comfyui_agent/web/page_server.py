@@ -35,6 +35,7 @@ from comfyui_agent.web.api import (
     reports,
     servers,
     variations,
+    webhooks,
     workflows,
 )
 from comfyui_agent.web.connections import HEAD_SECONDS, Connection, ConnectionLimits, raise_limit
@@ -67,7 +68,7 @@ def create_app(context: Context) -> FastAPI:
     )
     app.state.context = context
     queue = (jobs, variations, job_results, exports, batches, books)
-    routes = (*queue, servers, workflows, inputs, reports, notifications, event_routes)
+    routes = (*queue, servers, workflows, inputs, reports, notifications, webhooks, event_routes)
     for module in (*routes, probes, openapi, site):
         app.include_router(module.router)
     add_handlers(app)

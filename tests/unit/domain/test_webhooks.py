@@ -171,7 +171,6 @@ def test_what_an_answer_means() -> None:
     assert [Answer(status).is_success for status in (199, 200, 204, 299, 300, 410, None)] == [
         *(False, True, True, True, False, False, False)
     ]
-    assert [Answer(status).is_away for status in (None, 429, 503, 500, 404, 302)] == [True] * 3 + [False] * 3
     assert Answer(302).words == "it answered HTTP 302: redirects are not followed"
     assert Answer(problem="no answer").words == "no answer"
 
