@@ -14,6 +14,7 @@ from comfyui_agent.config.validation import Section as _Section
 from comfyui_agent.config.yaml_text import NotYaml, parse
 from comfyui_agent.domain.locations import is_url, object_url
 from comfyui_agent.domain.notifications import NotificationKind
+from comfyui_agent.domain.webhooks import MOST_WEBHOOKS, WebhookKind, checked_secret, checked_url
 
 
 def _listed(value: Any) -> Any:
@@ -262,6 +263,35 @@ class Notify(_Section):
     """Between two messages of one kind. What happens meanwhile is in the next one."""
 
 
+def _secret(value: Any) -> Any:
+    """What is wrong with a secret never shows it."""
+    if not isinstance(value, str) or not re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*", value):
+        checked_secret(value)
+    return value
+
+
+class Webhook(_Section):
+    """A program that is told of events over HTTP."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,59}$")] = Field(
+        description="a name of its own, such as backend"
+    )
+    url: Annotated[str, AfterValidator(checked_url)] = Field(description="an address, such as https://example.org/e3")
+    events: Annotated[tuple[WebhookKind, ...], BeforeValidator(_listed), Field(min_length=1)] = Field(
+        description="a list of job, batch, book, server and attention"
+    )
+    secret: Annotated[SecretStr, BeforeValidator(_secret)] = Field(
+        description="whsec_ and 24 to 64 bytes in base64, or env:NAME"
+    )
+    allow: Texts = _setting((), 'a list of hosts that may have a private address, such as ["backend.lan"]')
+
+
+def _webhooks(found: tuple[Webhook, ...]) -> tuple[Webhook, ...]:
+    if len({each.name for each in found}) < len(found):
+        raise ValueError("two of them have the same name")
+    return found
+
+
 class Sla(_Section):
     """The targets of `e3 sla check`."""
 
@@ -296,6 +326,9 @@ class Settings(_Section):
     ui: Ui = _setting(Ui(), "a section with keys such as port")
     gateway: Gateway = _setting(Gateway(), "a section with keys such as port")
     notify: Notify = _setting(Notify(), "a section with keys such as urls")
+    webhooks: Annotated[
+        tuple[Webhook, ...], BeforeValidator(_listed), AfterValidator(_webhooks), Field(max_length=MOST_WEBHOOKS)
+    ] = _setting((), "a list of sections with name, url, events and secret")
     sla: Sla = _setting(Sla(), "a section with keys such as p95_seconds")
 
     @property

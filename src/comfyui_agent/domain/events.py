@@ -41,6 +41,7 @@ class EventName(TextEnum):
     ALERT_POISON = "alert.poison"
     ALERT_GRID = "alert.grid"
     ALERT_NOTIFY = "alert.notify"
+    ALERT_WEBHOOK = "alert.webhook"
     AUDIT_JOB_SUBMIT = "audit.job.submit"
     AUDIT_INPUT_UPLOAD = "audit.input.upload"
     AUDIT_JOB_TAKE = "audit.job.take"
@@ -72,6 +73,10 @@ class EventName(TextEnum):
     AUDIT_LOGIN_FAILED = "audit.login.failed"
     AUDIT_LOGOUT = "audit.logout"
     AUDIT_NOTIFY_TEST = "audit.notify.test"
+    AUDIT_WEBHOOK_CREATE = "audit.webhook.create"
+    AUDIT_WEBHOOK_REMOVE = "audit.webhook.remove"
+    AUDIT_WEBHOOK_REPEAT = "audit.webhook.repeat"
+    AUDIT_WEBHOOK_TEST = "audit.webhook.test"
     AUDIT_DATABASE_RECOVER = "audit.db.recover"
     AUDIT_DATABASE_PRUNE = "audit.db.prune"
 

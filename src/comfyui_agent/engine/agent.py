@@ -30,6 +30,7 @@ from comfyui_agent.engine.server_states import ServerAlerts, ServerStates
 from comfyui_agent.engine.staleness import Staleness
 from comfyui_agent.engine.tuner import Tuner
 from comfyui_agent.engine.unowned_prompts import UnownedPrompts
+from comfyui_agent.engine.webhooks import Webhooks
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.fleet.fleet import Fleet
 from comfyui_agent.fleet.launch.supervisor import Supervisor
@@ -84,6 +85,7 @@ class Agent:
     tuner: Tuner | None = None
     retention: Retention | None = None
     notifier: Notifier | None = None
+    webhooks: Webhooks | None = None
     leaving_seconds: float = LEAVING_SECONDS
     """How long it may take to leave when it is cancelled."""
     first_event: int = 0
@@ -126,8 +128,9 @@ class Agent:
             done, _ = await asyncio.wait({*loops, self.started.fatal}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
-            if self.notifier is not None:
-                await self._until(self.clock.now() + TELLING_SECONDS, self.notifier.finish())
+            for each in (self.notifier, self.webhooks):
+                if each is not None:
+                    await self._until(self.clock.now() + TELLING_SECONDS, each.finish())
             seconds = UNHURRIED_SECONDS
         finally:
             self.is_ready.set()
@@ -186,8 +189,7 @@ class Agent:
         if self.retention is not None:
             pause = partial(self.clock.sleep, RETENTION_SECONDS)
             own.append(self._repeat("removing what is old", self.retention.look, pause))
-        if self.notifier is not None:
-            own.append(self.notifier.follow())
+        own += [each.follow() for each in (self.notifier, self.webhooks) if each is not None]
         return [*own, self.leases.keep(), self.tail.follow(), self.expiry.watch()]
 
     async def _dispatch(self) -> None:

@@ -39,6 +39,7 @@ from comfyui_agent.engine.server_states import ServerAlerts, ServerStates
 from comfyui_agent.engine.settlement import Settlement
 from comfyui_agent.engine.tuner import Tuner
 from comfyui_agent.engine.unowned_prompts import UnownedPrompts
+from comfyui_agent.engine.webhooks import Webhooks
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
 from comfyui_agent.fleet.fleet import Connect, Fleet, connect_over_http
@@ -119,6 +120,9 @@ def make_agent(
             bus.subscribe(notifier.see_event)
         else:
             log.error("%s", MISSING)
+    webhooks = Webhooks(recorder, workspace, clock, lock, store.identity, chance) if only is None else None
+    if webhooks is not None:
+        bus.subscribe(webhooks.see_event)
     return Agent(
         store=store,
         lock=lock,
@@ -145,6 +149,7 @@ def make_agent(
         tuner=tuner,
         retention=Retention(store, workspace, clock, recorder.note, ages) if ages is not None else None,
         notifier=notifier,
+        webhooks=webhooks,
     )
 
 

@@ -60,7 +60,7 @@ async def _of_job(
     answer.summary = f"Result {number} of {count} of {name}{f', take {take}' if take else ''}. The job: {state}."
     answer.next = "At address it is in full size."
     answer.address = client.address(host, job, number)
-    return await _pictured(answer, lambda: host.results.file(job, number), size)
+    return await _pictured(answer, lambda: host.results.path_of(job, number), size)
 
 
 async def _grid(host: Host, client: Client, batch: Batch, size: int) -> ResultAnswer:

@@ -24,3 +24,4 @@ from comfyui_agent.store.reuse import *
 from comfyui_agent.store.server_states import *
 from comfyui_agent.store.takes import *
 from comfyui_agent.store.tokens import *
+from comfyui_agent.store.webhooks import *

@@ -38,6 +38,7 @@ from comfyui_agent.web.api import (
     reports,
     servers,
     variations,
+    webhooks,
     workflows,
 )
 from comfyui_agent.web.connections import HEAD_SECONDS, Connection, ConnectionLimits, raise_limit
@@ -71,7 +72,8 @@ def create_app(context: Context) -> FastAPI:
     )
     app.state.context = context
     queue = (bulk, jobs, variations, job_results, exports, batches, books)
-    routes = (*queue, servers, workflows, model_files, inputs, reports, notifications, event_routes)
+    others = (servers, workflows, model_files, inputs, reports, notifications, webhooks, event_routes)
+    routes = (*queue, *others)
     for module in (*routes, probes, openapi, site):
         app.include_router(module.router)
     app.state.mcp = McpRoute(context)

@@ -32,6 +32,7 @@ JOB = {"job_type": "T2I", "workflow_id": "picture", "inputs": {"color": SECRET_I
 SWEEP = {"name": "knights", "workflow": "picture", "set": {"color": "1"}}
 BOOK = {"book_id": "winter", "workflow": "picture", "pages": [{"inputs": {"color": 1}}, {"inputs": {"color": 2}}]}
 SERVER = "127.0.0.1:9"
+WEBHOOK = {"url": "https://example.org/secret", "events": ["job", "batch"]}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -81,6 +82,8 @@ CHANGES: list[tuple[str, str, dict[str, Any] | None, str, str]] = [
     ("POST", "/api/v1/servers/{name}/pause", None, "audit.server.pause", SERVER),
     ("POST", "/api/v1/servers/{name}/drain", None, "audit.server.drain", SERVER),
     ("POST", "/api/v1/servers/{name}/resume", None, "audit.server.resume", SERVER),
+    ("POST", "/api/v1/webhooks", WEBHOOK, "audit.webhook.create", "1 (example.org): job, batch"),
+    ("POST", "/api/v1/webhooks/{name}/remove", None, "audit.webhook.remove", "1 (example.org)"),
     ("POST", "/login", None, "audit.login", ""),
     ("POST", "/logout", None, "audit.logout", ""),
 ]
@@ -97,7 +100,9 @@ async def test_every_route_that_changes_something_is_in_this_list(locked: tuple[
         ("POST", "/api/v1/jobs/bulk"),
     }
     looks = ("POST", "/api/v1/results/export")
-    others = {looks, in_test_processes, with_a_receiver, *in_test_variations}
+    in_test_webhooks = {("POST", f"/api/v1/webhooks/{{name}}/{what}") for what in ("test", "repeat")}
+    in_test_webhooks |= {("POST", "/api/v1/webhooks/{name}/deliveries/{delivery}/repeat")}
+    others = {looks, in_test_processes, with_a_receiver, *in_test_variations, *in_test_webhooks}
     assert known == {*others, *((method, path) for method, path, *_ in CHANGES)}
 
 
@@ -122,7 +127,8 @@ async def test_every_change_over_http_is_one_row_with_who_what_and_from_where(lo
             [leased] = await house.lease(1, names["batch_id"])
             await house.fail(leased)
             before = await house.store.run(ops.newest_event)
-        address = path.format(**names, name=SERVER if "/servers/" in path else "fox")
+        name = SERVER if "/servers/" in path else "1" if "/webhooks/" in path else "fox"
+        address = path.format(**names, name=name)
         if path in ("/login", "/logout"):
             answer = await form(house, path, admin, **({"Cookie": cookie} if cookie else {}))
             cookie = answer.headers.get("Set-Cookie", "").partition(";")[0]

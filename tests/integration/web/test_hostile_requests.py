@@ -23,6 +23,8 @@ import pytest
 import pytest_asyncio
 
 from comfyui_agent.access import limits
+from comfyui_agent.config.sealing import SecretBox
+from comfyui_agent.domain.webhooks import mint_secret
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web import request_body
 from comfyui_agent.web.guard import LARGEST_BODY, LARGEST_FORM, LARGEST_UPLOAD, UNSAFE
@@ -89,8 +91,11 @@ def _parts(path: str) -> Iterator[str]:
 
 def _things(path: str) -> dict[str, str]:
     name = "e3.css" if path.startswith("/assets/") else "127.0.0.1:9" if "/servers/" in path else "painted"
+    if "/webhooks/" in path:
+        name = "backend"
     return {
         "name": "removed" if path.endswith("/remove") else name,
+        "delivery": "1",
         "batch_id": "sweep_1",
         "book_id": "winter",
         "workflow_id": "picture",
@@ -165,6 +170,13 @@ ROUTES = [
     Route("GET", "/api/v1/reports"),
     Route("GET", "/api/v1/reports/{path:path}"),
     Route("POST", "/api/v1/notify/test", ADMIN),
+    Route("GET", "/api/v1/webhooks", ADMIN),
+    Route("POST", "/api/v1/webhooks", ADMIN, body={"url": "https://example.org/e3", "events": ["job"]}),
+    Route("POST", "/api/v1/webhooks/{name}/test", ADMIN),
+    Route("GET", "/api/v1/webhooks/{name}/deliveries", ADMIN),
+    Route("POST", "/api/v1/webhooks/{name}/repeat", ADMIN),
+    Route("POST", "/api/v1/webhooks/{name}/deliveries/{delivery}/repeat", ADMIN),
+    Route("POST", "/api/v1/webhooks/{name}/remove", ADMIN),
     Route("GET", "/api/v1/events", is_endless=True),
     Route("GET", "/api/v1/audit", ADMIN),
     Route("GET", "/api/v1/status"),
@@ -214,6 +226,8 @@ async def estate(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         said = {"book_id": "winter", "workflow": "picture", "pages": [{"inputs": {"color": 1}}]}
         assert (await house.post("/api/v1/books", said)).status == 201
         await queue(house.store, 2, "sweep_1")
+        sealed = SecretBox(house.workspace.secrets_key).seal({"secret": mint_secret()})
+        await house.store.run(ops.put_webhook, "http://127.0.0.1:9/", ["job"], sealed, name="backend")
         report = house.workspace.root / "infra" / "observability" / "load_1.html"
         report.parent.mkdir(parents=True, exist_ok=True)
         report.write_text("<title>load</title>")

@@ -188,6 +188,56 @@ class TestSent(BaseModel):
     sent: list[str] = Field(description="The scheme of each address, such as ntfys.")
 
 
+class WebhookShown(BaseModel):
+    """Who is told of events over HTTP. Its secret is shown once, to who makes it."""
+
+    id: int
+    name: str | None = Field(description="In the configuration; null: it was made with a command or over the API.")
+    url: str = Field(description="Without its query.")
+    events: list[str]
+    created_at: str
+    created_by: int | None
+    waiting: int = Field(description="Messages that have still to arrive.")
+    dead: int = Field(description="Messages that did not arrive for a day.")
+
+
+class WebhookMade(WebhookShown):
+    secret: str = Field(description="What signatures are verified with. It is not shown again.")
+
+
+class WebhookTested(BaseModel):
+    status: int = Field(description="What the receiver answered.")
+
+
+class WebhookRemoved(BaseModel):
+    removed: int
+
+
+class DeliveryShown(BaseModel):
+    """A message to a webhook."""
+
+    id: int
+    event_id: int
+    subject: str
+    state: Literal["waiting", "delivered", "dead"]
+    attempts: int
+    created_at: str = Field(description="When it was queued, or queued again.")
+    next_attempt_at: Moment
+    delivered_at: Moment
+    dead_at: Moment
+    problem: str | None = Field(description="Why the last attempt failed.")
+    body: Any
+
+
+class DeliveryPage(BaseModel):
+    deliveries: list[DeliveryShown]
+    next: int | None = Field(description="Give it as `before` for older ones; null at the end.")
+
+
+class DeliveriesRepeated(BaseModel):
+    repeated: int
+
+
 class WorkflowShown(BaseModel):
     workflow_id: str
     description: str

@@ -12,6 +12,7 @@ from comfyui_agent.domain.texts import counted
 from comfyui_agent.engine.delivery import shown
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
+from comfyui_agent.usecases.webhooks import shown_webhooks
 from comfyui_agent.web.explanations import explain
 from comfyui_agent.web.pages.cells import jobs_here, looks
 from comfyui_agent.web.pages.servers import servers_part
@@ -21,8 +22,8 @@ ON_A_PAGE = 25
 SHOWN = 5
 """Runs per job. The page of the job has all."""
 DAY = 24 * 3600.0
-CHANGES = 30
-"""Entries of the audit trail. `e3 audit` has all."""
+CHANGES, DEAD = 30, 10
+"""Entries of the audit trail, which `e3 audit` has all of, and dead messages of a webhook."""
 
 
 async def build(view: View) -> Screen:
@@ -49,18 +50,27 @@ async def build(view: View) -> Screen:
     tokens = [token for token in access.tokens if token.revoked_at is None]
     servers = await servers_part(view)
     counts = await store.run(ops.count_jobs)
+    hooks = await shown_webhooks(store)
+    dead = {
+        each["id"]: await store.run(ops.list_deliveries, each["id"], state="dead", most=DEAD)
+        for each in hooks
+        if each["dead"]
+    }
     fragments = (
         Fragment("troubles", troubles, listed, "admin_troubles.html"),
         *rows,
         Fragment("alerts", {"alerts": alerts}, tuple(alert.id for alert in alerts), "admin_alerts.html"),
         servers,
         Fragment("tokens", {"tokens": tokens, "is_closed": access.is_closed}, template="admin_tokens.html"),
+        Fragment("webhooks", {"webhooks": hooks, "dead": dead}, template="admin_webhooks.html"),
         Fragment("audit", {"rows": changes}, tuple(each.id for each in changes), "admin_audit.html"),
     )
     out = sum(report.state != "up" for report, _ in servers.values["servers"])
     classes = [each.value for each in FailureClass if each is not FailureClass.CANCELLED]
     findings = [f"{counted(counts.attention, 'job needs', 'jobs need')} attention"]
     findings += [f"{counted(len(alerts), 'alert')} in the last day"] if alerts else []
+    died = sum(each["dead"] for each in hooks)
+    findings += [f"{counted(died, 'message')} to webhooks dead"] if died else []
     findings += [f"{counted(out, 'server')} not at work"] if out else []
     told = [shown(url) for url in view.context.workspace.settings.notify.urls]
     values = {"classes": classes, "told": told}
