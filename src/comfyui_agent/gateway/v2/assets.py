@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 from blake3 import blake3
 
 from comfyui_agent.comfy.content import ATTACHMENT, HEAD, media_type_of
@@ -81,7 +82,7 @@ async def upload(caller: GatewayBackend, request: web.Request) -> web.Response:
         is_known = bool(await _of_hash(caller, digest))
         kept = kept_name(received.sha256.hexdigest(), path)
         await OBJECTS.run(caller.gateway.uploads.keep, file, kept)
-        new = NewAsset(str(uuid.uuid4()), digest, kept, received.size, content_type, path, caller.actor.token_id)
+        new = NewAsset(str(uuid.uuid4()), digest, kept, received.size, content_type, path or None, caller.actor.token_id)
         asset, _ = await _mint(caller, new, seconds, claim)
     await caller.actor.audit(caller.gateway.store, EventName.AUDIT_INPUT_UPLOAD, message=f"{path}, {new.bytes:,} bytes")
     return web.json_response(asset_view(request, asset, not is_known), status=200 if is_known else 201)
@@ -98,7 +99,7 @@ async def from_hash(caller: GatewayBackend, request: web.Request) -> web.Respons
     known = await _of_hash(caller, digest[1]) if digest else []
     if not known:
         raise ApiError(404, "blob_not_found", "you have uploaded no bytes with this hash")
-    source = next((each for each in known if each.file_path == path or path is None), known[0])
+    source = next((each for each in known if each.file_path == path or not path), known[0])
     facts = {name: getattr(source, name) for name in ("hash", "kept", "bytes", "content_type")}
     new = NewAsset(str(uuid.uuid4()), **facts, file_path=path or source.file_path, created_by=caller.actor.token_id)
     asset, is_new = await _mint(caller, new, seconds, None)
@@ -206,8 +207,8 @@ async def _receive(request: web.Request, received: Received) -> dict[str, Any]:
                 fields[part.name] = [*fields.get("tags", []), text] if part.name == "tags" else text
             else:
                 await part.release()
-    except (ValueError, LookupError, AssertionError, web.HTTPBadRequest) as error:
-        raise invalid(f"this is no form as multipart/form-data has it: {str(error)[:200]}") from None
+    except (ValueError, LookupError, AssertionError, HttpProcessingError) as error:
+        raise invalid(f"this is no form as multipart/form-data has it: {type(error).__name__}") from None
     if not has_file:
         raise invalid("file, content_type and file_path are needed")
     return fields

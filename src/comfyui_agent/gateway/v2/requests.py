@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from comfyui_agent.store.idempotency import KeyClaim
 LONGEST_KEY = 255
 LEAST_SECONDS, MOST_SECONDS = 60, 604_800
 LONGEST_PATH, LONGEST_TYPE = 1_000, 200
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 async def json_object(request: web.Request) -> dict[str, Any]:
@@ -53,8 +55,8 @@ def key_reuse(made: str, what: str) -> ApiError:
 
 def text_of(fields: Mapping[str, Any], name: str, longest: int) -> str | None:
     value = fields.get(name)
-    if value is not None and not (isinstance(value, str) and 0 < len(value) <= longest and value.isprintable()):
-        raise invalid(f"{name} takes 1 to {longest:,} printable characters", field=name)
+    if value is not None and not (isinstance(value, str) and len(value) <= longest and not CONTROL.search(value)):
+        raise invalid(f"{name} takes at most {longest:,} characters, without control characters", field=name)
     return value
 
 
