@@ -82,7 +82,9 @@ async def upload(caller: GatewayBackend, request: web.Request) -> web.Response:
         is_known = bool(await _of_hash(caller, digest))
         kept = kept_name(received.sha256.hexdigest(), path)
         await OBJECTS.run(caller.gateway.uploads.keep, file, kept)
-        new = NewAsset(str(uuid.uuid4()), digest, kept, received.size, content_type, path or None, caller.actor.token_id)
+        new = NewAsset(
+            str(uuid.uuid4()), digest, kept, received.size, content_type, path or None, caller.actor.token_id
+        )
         asset, _ = await _mint(caller, new, seconds, claim)
     await caller.actor.audit(caller.gateway.store, EventName.AUDIT_INPUT_UPLOAD, message=f"{path}, {new.bytes:,} bytes")
     return web.json_response(asset_view(request, asset, not is_known), status=200 if is_known else 201)

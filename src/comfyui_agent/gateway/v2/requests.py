@@ -11,23 +11,32 @@ from aiohttp import web
 
 from comfyui_agent.gateway.context import Caller
 from comfyui_agent.gateway.v2.errors import ApiError, invalid
+from comfyui_agent.pools import PARSING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.idempotency import KeyClaim
 
 LONGEST_KEY = 255
+MOST_BYTES = 32 * 1024**2
 LEAST_SECONDS, MOST_SECONDS = 60, 604_800
 LONGEST_PATH, LONGEST_TYPE = 1_000, 200
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 async def json_object(request: web.Request) -> dict[str, Any]:
+    if (request.content_length or 0) > MOST_BYTES or len(data := await request.read()) > MOST_BYTES:
+        raise ApiError(413, "too_large", f"a request may have {MOST_BYTES // 1024**2} MB of JSON")
+    body = await PARSING.run(_parsed, data)
+    if not isinstance(body, dict):
+        raise invalid("the body is not a JSON object")
+    return body
+
+
+def _parsed(data: bytes) -> Any:
     try:
-        body = await request.json()
+        body = json.loads(data)
         json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):  # no JSON, or what only Python takes for it
         raise invalid("the body is not JSON") from None
-    if not isinstance(body, dict):
-        raise invalid("the body is not a JSON object")
     return body
 
 
