@@ -10,9 +10,9 @@ from support.children import keep
 from support.servers import free_port
 
 
-def start_gateway(folder: Path, backends: list[str]) -> tuple[AgentWorkspace, str]:
+def start_gateway(folder: Path, backends: list[str], **environment: str) -> tuple[AgentWorkspace, str]:
     """A workspace whose agent and gateway run until its end, and the gateway's address."""
-    workspace = AgentWorkspace(folder, backends)
+    workspace = AgentWorkspace(folder, backends, environment)
     port = free_port()
     for process in (workspace.start_gateway(port), workspace.start()):
         keep(process)

@@ -75,6 +75,28 @@ MEDIA_BY_EXTENSION = {
     }.items()
     for extension in extensions.split()
 }
+ATTACHMENT = "application/octet-stream"
+"""For files that a browser only saves and never shows: HTML, SVG, texts and unknown formats."""
+MEDIA_TYPES = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "avif": "image/avif",
+    "tiff": "image/tiff",
+    "mp4": "video/mp4",
+    "webm": "video/webm",
+    "mkv": "video/x-matroska",
+    "mov": "video/quicktime",
+    "avi": "video/x-msvideo",
+    "flac": "audio/flac",
+    "mp3": "audio/mpeg",
+    "wav": "audio/wav",
+    "ogg": "audio/ogg",
+    "opus": "audio/ogg",
+    "m4a": "audio/mp4",
+    "glb": "model/gltf-binary",
+}
 
 
 def recognise(head: bytes, server_name: str) -> FileKind:
@@ -86,6 +108,11 @@ def recognise(head: bytes, server_name: str) -> FileKind:
     if extension not in ENDINGS:  # a server must not choose any ending it likes
         extension = "bin"
     return FileKind(extension, MEDIA_BY_EXTENSION.get(extension, "other"))
+
+
+def media_type_of(head: bytes) -> str:
+    """The media type by the first bytes of a file."""
+    return MEDIA_TYPES.get(recognise(head, "").extension, ATTACHMENT)
 
 
 def check_whole(path: Path, kind: FileKind, server_name: str, most_pixels: int = 0) -> None:

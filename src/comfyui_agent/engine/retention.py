@@ -100,6 +100,7 @@ async def prune(
         while removed := await store.run(ops.remove_old_takes, before):
             pruning.done.takes += removed
             await sleep(pause)
+    await store.run(ops.forget_expired_assets)
     if ages.jobs is not None:
         await store.run(ops.forget_requests, ops.KEPT_DAYS)
         if await store.run(ops.bytes_of_unused_templates):  # looking for them keeps no writer waiting

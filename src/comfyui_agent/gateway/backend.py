@@ -9,12 +9,10 @@ from typing import Any
 
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.jobs import JobId
-from comfyui_agent.files.connect import open_files
 from comfyui_agent.gateway.context import DIALECT, Caller
 from comfyui_agent.gateway.names import in_order
 from comfyui_agent.gateway.presentation import item_at, kept_results, queue_item
 from comfyui_agent.gateway.submissions import submit_prompt
-from comfyui_agent.pools import OBJECTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.posted_prompts import OpenPrompt, PostedPrompt
 from comfyui_agent.wire.jobs import JobPage, JobQuery, detailed_job, select_jobs, waiting_jobs
@@ -48,11 +46,11 @@ class GatewayBackend(Caller):
     async def queue(self) -> Queue:
         opened = sorted(await self._open(), key=lambda each: (each.priority, each.job_id))
         found = await self.gateway.store.run(ops.find_prompts, [each.job_id for each in opened])
-        running = [prompt for prompt in found if self._is_running(prompt)]
+        running = [prompt for prompt in found if self.is_running(prompt)]
         waiting = [prompt for prompt in found if prompt not in running and prompt.ended_at is None]
         return Queue(list(map(queue_item, running)), list(map(queue_item, waiting)))
 
-    def _is_running(self, prompt: PostedPrompt | OpenPrompt) -> bool:
+    def is_running(self, prompt: PostedPrompt | OpenPrompt) -> bool:
         """Whether a server executes it. One that was handed to a server and waits there is still pending."""
         is_heard = self.gateway.relay.started(prompt.prompt_id) is not None
         return prompt.status == "processing" and (is_heard or prompt.has_run)
@@ -102,7 +100,7 @@ class GatewayBackend(Caller):
             entry = await self.gateway.entries.entry(prompt)
             return None if entry is None else detailed_job(entry, DIALECT)
         item = queue_item(prompt)
-        queue = Queue([item], []) if self._is_running(prompt) else Queue([], [item])
+        queue = Queue([item], []) if self.is_running(prompt) else Queue([], [item])
         return waiting_jobs(queue, DIALECT)[0]
 
     # Stopping.
@@ -112,31 +110,32 @@ class GatewayBackend(Caller):
         wanted = None if prompt_ids is None else set(map(str, prompt_ids))
         if wanted is None or wanted:
             found = [each for each in await self._open() if wanted is None or each.prompt_id in wanted]
-            running = [each.prompt_id for each in found if self._is_running(each)]
-            await self._cancel([each for each in found if each.prompt_id not in running])
+            running = [each.prompt_id for each in found if self.is_running(each)]
+            await self.stop([each for each in found if each.prompt_id not in running])
             if wanted is not None and running:
                 self.gateway.not_deleted[self._caller] = running[-1]
 
     async def interrupt(self, prompt_id: Any | None) -> None:
         """Stop one prompt that runs. Without an id, the one that the caller last tried to delete while it ran, which is
         how comfy-cli cancels; else the one that has run longest of those the caller may stop."""
-        running = [each for each in await self._open() if self._is_running(each)]
+        running = [each for each in await self._open() if self.is_running(each)]
         running.sort(key=lambda each: self.gateway.relay.started(each.prompt_id) or 0)
         if prompt_id is None:
             not_deleted = self.gateway.not_deleted.pop(self._caller, None)
             chosen = [each for each in running if each.prompt_id == not_deleted] or running
         else:
             chosen = [each for each in running if each.prompt_id == prompt_id]
-        await self._cancel(chosen[:1])
+        await self.stop(chosen[:1])
 
     @property
     def _caller(self) -> str:
         return f"{self.actor.address} {self.actor.token_id}"
 
     async def cancel(self, prompt_id: Any) -> bool:
-        return bool(await self._cancel([each for each in await self._open() if each.prompt_id == prompt_id]))
+        return bool(await self.stop([each for each in await self._open() if each.prompt_id == prompt_id]))
 
-    async def _cancel(self, prompts: Sequence[OpenPrompt]) -> Sequence[JobId]:
+    async def stop(self, prompts: Sequence[OpenPrompt | PostedPrompt]) -> Sequence[JobId]:
+        """Cancel prompts, whatever they are at. Returns the jobs of those that had not ended."""
         if not prompts:
             return []
         for each in prompts:
@@ -183,8 +182,7 @@ class GatewayBackend(Caller):
         (prompt,), (_, origin) = found, owner
         kept = kept_results(prompt).get(origin) if prompt.status == "done" else None
         if kept is not None:
-            files = open_files(gateway.workspace.results, kept)
-            return await OBJECTS.run(files.local, kept) if files.is_remote else gateway.workspace.inside(kept)
+            return await gateway.result_file(kept)
         shown = await gateway.facts.view(prompt.server, item_at(origin)) if prompt.server is not None else None
         return None if shown is None else shown[0]
 

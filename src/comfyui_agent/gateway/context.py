@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.files.connect import open_files
 from comfyui_agent.gateway.names import Entries
 from comfyui_agent.gateway.offered_uploads import OfferedUploads
 from comfyui_agent.gateway.relay import Relay
 from comfyui_agent.gateway.validation import FleetDefinitions
+from comfyui_agent.pools import OBJECTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.posted_prompts import PostedPrompt
 from comfyui_agent.store.store import Store
@@ -53,6 +56,11 @@ class Gateway:
     def __post_init__(self) -> None:
         self.uploads = Uploads(self.store, self.workspace)
         self.offered_uploads = OfferedUploads(self.uploads)
+
+    async def result_file(self, kept: str) -> Path:
+        """A result on this machine, where it may have to be fetched. OSError or ValueError if that cannot be."""
+        files = open_files(self.workspace.results, kept)
+        return await OBJECTS.run(files.local, kept) if files.is_remote else self.workspace.inside(kept)
 
 
 @dataclass(frozen=True)

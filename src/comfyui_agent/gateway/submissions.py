@@ -25,21 +25,28 @@ from comfyui_agent.gateway.validation import (
 from comfyui_agent.pools import OBJECTS
 from comfyui_agent.sim.engine.validation import ValidationResult
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.idempotency import KeyClaim
 from comfyui_agent.store.posted_prompts import NewPrompt
 from comfyui_agent.wire.prompts import Accepted, Rejected, Submission
 
 FRONT, LAST = 10, 90
+NO_FILES: Mapping[str, str] = {}
 VERDICT_SECONDS = 2.0
 """How long the answer to a post waits for a free server's own."""
 
 
-async def submit_prompt(caller: Caller, submission: Submission) -> Accepted | Rejected:
-    """Validate a prompt as a server would, and commit it as a job."""
+async def submit_prompt(
+    caller: Caller, submission: Submission, files: Mapping[str, str] = NO_FILES, claim: KeyClaim | None = None
+) -> Accepted | Rejected:
+    """Validate a prompt as a server would, and commit it as a job. `files`: kept files by further paths of uploads.
+
+    KeyUsed, and nothing is made, if its idempotency key was used before. A prompt that is refused uses up none.
+    """
     gateway, prompt = caller.gateway, submission.prompt
     prompt_id = submission.prompt_id or mint_prompt_id()
     gateway.definitions.use(await gateway.facts.object_info(None))
     named = named_files(prompt)
-    uploads = await gateway.uploads.find({upload_path(value) for value in named.values()})
+    uploads = {**await gateway.uploads.find({upload_path(value) for value in named.values()}), **files}
     verdict = check_prompt(gateway.definitions, prompt, submission.targets, uploads, DIALECT)
     if may_be_wrong(gateway.definitions, prompt, verdict):  # a server has the last word
         verdict = ValidationResult(None, output_nodes(gateway.definitions, prompt, submission.targets), {})
@@ -48,18 +55,25 @@ async def submit_prompt(caller: Caller, submission: Submission) -> Accepted | Re
     pictures = {place: uploads[upload_path(value)] for place, value in named.items() if upload_path(value) in uploads}
     is_asked = has_own_checks(gateway.definitions, prompt) and await _is_server_free(caller)
     with gateway.relay.awaiting_verdict(prompt_id) as judged:
-        made = await _post(caller, submission, prompt_id, verdict.outputs, pictures)
+        made = await _post(caller, submission, prompt_id, verdict.outputs, pictures, claim)
         if made is None:
             return await _known(caller, prompt_id) or _refused("prompt_id_taken", "a job of E3 has this name already")
         if is_asked:
             await asyncio.wait({judged}, timeout=VERDICT_SECONDS)
             if (rejected := await _rejection(caller, prompt_id)) is not None:
+                if claim is not None:
+                    await gateway.store.run(ops.release_key, claim.key, claim.scope)
                 return rejected
     return Accepted(prompt_id, made, verdict.node_errors)
 
 
 async def _post(
-    caller: Caller, submission: Submission, prompt_id: str, targets: list[str], pictures: Mapping[str, str]
+    caller: Caller,
+    submission: Submission,
+    prompt_id: str,
+    targets: list[str],
+    pictures: Mapping[str, str],
+    claim: KeyClaim | None,
 ) -> float | None:
     """Commit the prompt as a job. Returns its number; None if a job has that name."""
     item = submission.queued(submission.number or 0.0, targets, round(time.time() * 1000))
@@ -92,7 +106,7 @@ async def _post(
     audit = Event(EventName.AUDIT_JOB_SUBMIT, actor=caller.actor.name, address=caller.actor.address)
     caller.gateway.store.hurry()
     async with caller.actor.room(1):
-        made = await caller.gateway.store.run_eagerly(ops.post_prompt, job, posted, audit)
+        made = await caller.gateway.store.run_eagerly(ops.post_prompt, job, posted, audit, claim)
     caller.gateway.relay.wake()
     if made is None:
         return None

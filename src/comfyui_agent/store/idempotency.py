@@ -5,10 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from comfyui_agent.store.operation import Operation, statement, transition
+from comfyui_agent.store.operation import Operation, column, statement, transition
 from comfyui_agent.store.port import Session
 
 KEPT_DAYS = 7
+
+
+@dataclass(frozen=True)
+class KeyClaim:
+    """A key that counts once: whoever sends it again is refused."""
+
+    key: str
+    scope: str
+
+
+class KeyUsed(Exception):
+    """The key was used before, for what is named."""
+
+    def __init__(self, made: str) -> None:
+        super().__init__(f"the key was used for {made}")
+        self.made = made
 
 
 @dataclass(frozen=True)
@@ -68,3 +84,15 @@ def begin_request(
 
 finish_request: Operation[[str, str, int, str], int] = statement("finish_request", "key", "scope", "status", "answer")
 drop_request: Operation[[str, str], int] = statement("drop_request", "key", "scope")
+
+
+def claim_key(session: Session, claim: KeyClaim, made: str) -> None:
+    """Use up a key in the transaction that makes something, for a day. KeyUsed if it was used before."""
+    if not session.run("claim_key", **vars(claim), made=made):
+        raise KeyUsed(session.value("made_under_key", **vars(claim)) or "")
+
+
+made_under_key: Operation[[str, str], list[str]] = column(list, "made_under_key", "key", "scope")
+"""What was made under a key that counts once: one name, or none."""
+release_key: Operation[[str, str], int] = statement("release_key", "key", "scope")
+"""What was made is not there any more, so the key may be used again."""

@@ -1,5 +1,6 @@
 """Every operation of the store in one namespace: `await store.run(operations.submit_jobs, jobs)`."""
 
+from comfyui_agent.store.assets import *
 from comfyui_agent.store.batch_endings import *
 from comfyui_agent.store.batches import *
 from comfyui_agent.store.bursts import *

@@ -14,6 +14,7 @@ from comfyui_agent.domain.prompts import Graph, place
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.batches import group_jobs
 from comfyui_agent.store.event_log import add_event
+from comfyui_agent.store.idempotency import KeyClaim, claim_key
 from comfyui_agent.store.job_commands import submit_jobs
 from comfyui_agent.store.operation import (
     Operation,
@@ -71,6 +72,8 @@ class PostedPrompt:
     template: Mapping[str, Any]
     inputs: Mapping[str, Any]
     has_run: bool
+    priority: int = 0
+    take: int | None = None
 
     @cached_property
     def graph(self) -> Graph:
@@ -113,12 +116,15 @@ class NewFile:
 
 @command
 def post_prompt(
-    session: Session, job: NewJob, prompt: NewPrompt, audit: Event | None = None
+    session: Session, job: NewJob, prompt: NewPrompt, audit: Event | None = None, claim: KeyClaim | None = None
 ) -> tuple[JobId, float] | None:
-    """Accept a prompt as a job that has its id as name. Returns its job and number. None: the id is taken.
+    """Accept a prompt as a job that has its id as name. Returns its job and number. None: the id is taken. KeyUsed, and
+    nothing is accepted, if its idempotency key was used before.
 
     What a client queues while a prompt of its own is open becomes one batch with it.
     """
+    if claim is not None:
+        claim_key(session, claim, job.config_name)
     facts = {"client_id": prompt.client_id, "created_by": job.created_by}
     earlier = session.one("open_prompt_of_client", **facts) if prompt.client_id is not None else None
     if earlier is not None and earlier["batch_id"] is not None:
@@ -161,6 +167,13 @@ def find_prompts(session: Session, ids: Sequence[JobId]) -> list[PostedPrompt]:
 
 
 @query
+def queue_position(session: Session, job_id: JobId, priority: int, most: int) -> int:
+    """How many jobs that may run come before a job. At most about twice `most` are counted."""
+    row = session.one("jobs_ahead", id=job_id, priority=priority, most=most)
+    return 0 if row is None else row["earlier"] + row["older"]
+
+
+@query
 def news_for_clients(
     session: Session, clients: Sequence[str], seconds: float, most: int
 ) -> tuple[list[PostedPrompt], int]:
@@ -176,6 +189,12 @@ def prompt_of_job(session: Session, job_id: JobId) -> ClientPrompt | None:
 
 
 open_prompts: Operation[[int | None, int], list[OpenPrompt]] = listing(OpenPrompt, "open_prompts", "owner", "most")
+open_among: Operation[[Sequence[JobId]], list[OpenPrompt]] = listing(OpenPrompt, "open_prompts_by_id", "ids")
+"""Those of these prompts that have not ended."""
+newest_prompts: Operation[[int | None, int, int], list[JobId]] = column(
+    list, "newest_prompts", "owner", "before", "most"
+)
+"""All that were posted before one, newest first."""
 count_open_prompts: Operation[[], int] = figure(int, "count_open_prompts")
 first_posted_priority: Operation[[], int | None] = figure(lambda found: found, "first_posted_priority")
 ended_prompts: Operation[[int | None, int], list[JobId]] = column(list, "ended_prompts", "owner", "most")

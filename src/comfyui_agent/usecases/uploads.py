@@ -7,9 +7,11 @@ import io
 import os
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from comfyui_agent.comfy.content import HEAD, MOST_INPUT_PIXELS, check_file, recognise
 from comfyui_agent.comfy.errors import OutputProblem
@@ -27,6 +29,7 @@ from comfyui_agent.wire.places import FilePlace, Upload, names_to_try
 
 MOST_OFFERED = 1_000
 LARGEST_NAME = 120
+PIECE = 1024 * 1024
 MEDIA = ("image", "video", "audio")
 ENDING = re.compile(r"\.[a-z0-9]{1,8}")
 UNSAFE = re.compile(r"[^\w .()-]+")
@@ -115,19 +118,48 @@ class Uploads:
         return name
 
     def _keep(self, data: bytes, name: str) -> str:
-        folder, kept = self._workspace.kept_inputs, _kept_name(data, name)
+        with self.receiving() as file:
+            file.write(data)
+            return self.keep(file, _kept_name(data, name))
+
+    @contextmanager
+    def receiving(self) -> Iterator[IO[bytes]]:
+        """A new file beside the kept ones, which is gone at the end of this block unless it is kept."""
+        folder = self._workspace.kept_inputs
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=".e3part", delete=False) as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            try:
+                yield file
+            finally:
+                Path(file.name).unlink(missing_ok=True)
+
+    def keep(self, file: IO[bytes], kept: str) -> str:
+        """Keep a received file under the name that its digest gives it."""
+        folder = self._workspace.kept_inputs
+        file.flush()
+        os.fsync(file.fileno())
         os.replace(file.name, folder / kept)  # noqa: PTH105 - as everywhere
         sync_folder(folder)
         if self._files.is_remote and not self._files.exists(kept):
             self._files.publish(folder / kept, kept, replaces=True)
         return kept
 
+    def keep_copy(self, source: Path) -> str:
+        """Keep the bytes of a file on this machine as an input."""
+        with self.receiving() as file:
+            digest = hashlib.sha256()
+            with source.open("rb") as found:
+                while piece := found.read(PIECE):
+                    digest.update(piece)
+                    file.write(piece)
+            return self.keep(file, kept_name(digest.hexdigest(), source.name))
+
+
+def kept_name(digest: str, name: str) -> str:
+    """The name of a kept file: its digest, and the ending of the name that it was sent with."""
+    ending = PurePosixPath(name).suffix.lower()
+    return digest + (ending if ENDING.fullmatch(ending) else ".bin")
+
 
 def _kept_name(data: bytes, name: str) -> str:
-    ending = PurePosixPath(name).suffix.lower()
-    return hashlib.sha256(data).hexdigest() + (ending if ENDING.fullmatch(ending) else ".bin")
+    return kept_name(hashlib.sha256(data).hexdigest(), name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePath
 
-from comfyui_agent.comfy.content import HEAD, recognise
+from comfyui_agent.comfy.content import ATTACHMENT, HEAD, media_type_of
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.results import USUAL_WIDTH, Result
@@ -21,28 +21,6 @@ from comfyui_agent.store.records import Digest
 from comfyui_agent.web.thumbnail_cache import ThumbnailCache
 
 WIDTHS = (160, 320, 640, 1280)
-ATTACHMENT = "application/octet-stream"
-"""For files that a browser only saves and never shows: HTML, SVG, texts and unknown formats."""
-MEDIA_TYPES = {
-    "png": "image/png",
-    "jpg": "image/jpeg",
-    "gif": "image/gif",
-    "webp": "image/webp",
-    "avif": "image/avif",
-    "tiff": "image/tiff",
-    "mp4": "video/mp4",
-    "webm": "video/webm",
-    "mkv": "video/x-matroska",
-    "mov": "video/quicktime",
-    "avi": "video/x-msvideo",
-    "flac": "audio/flac",
-    "mp3": "audio/mpeg",
-    "wav": "audio/wav",
-    "ogg": "audio/ogg",
-    "opus": "audio/ogg",
-    "m4a": "audio/mp4",
-    "glb": "model/gltf-binary",
-}
 
 
 NO_DIGESTS: Mapping[str, Digest] = {}
@@ -209,11 +187,6 @@ def _look_at(files: Files, recorded: str, of: str) -> tuple[str, str]:
     except OSError as error:
         raise NotShown(f"{name} cannot be read: {error.strerror}") from None
     return media_type_of(peek.head), peek.version
-
-
-def media_type_of(head: bytes) -> str:
-    """The media type by the first bytes of a file."""
-    return MEDIA_TYPES.get(recognise(head, "").extension, ATTACHMENT)
 
 
 def _gone(name: str) -> NotShown:

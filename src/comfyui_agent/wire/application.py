@@ -31,8 +31,10 @@ def application(
     routes: Iterable[web.RouteDef] = (),
     middlewares: Iterable[Middleware] = (),
     prefixes: Sequence[str] = PREFIXES,
+    first: Iterable[web.RouteDef] = (),
 ) -> web.Application:
-    """A server of ComfyUI's protocol. `routes` come behind its own, `middlewares` behind the check of origins.
+    """A server of ComfyUI's protocol. `routes` come behind its own, `first` before them and as they are, `middlewares`
+    behind the check of origins.
 
     Of two `prefixes` of which one begins as the other, the longer stands behind. What a handler does not expect ends
     as a 500, as in the real server.
@@ -59,6 +61,7 @@ def application(
         return handler
 
     app = web.Application(client_max_size=MAX_UPLOAD_BYTES, middlewares=[guard, *middlewares])
+    app.router.add_routes(first)
     own = [web.RouteDef(method, path, bound(action), {}) for method, path, action in _table(dialect)]
     for route in (web.get("/ws", websocket), *own, *routes):
         for prefix in reversed(prefixes):

@@ -1,4 +1,4 @@
-"""Clients of ComfyUI at the gateway, while gateway, agents and servers are killed at random."""
+"""Clients of ComfyUI and its SDK at the gateway, while gateway, agents and servers are killed at random."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+import httpx
 import pytest
+from comfy_sdk import AsyncComfy, ComfyError, IdempotencyKeyReuse, StatusChange
+from comfy_sdk.jobs import AsyncJob
 
 from comfyui_agent.sim.process import free_port
 from support.agents import AgentWorkspace, sized_picture
+from support.painted import Painted, colors, painted
 from support.servers import ServerProcess
 
 LOST = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
@@ -155,3 +159,80 @@ async def _patiently(session: aiohttp.ClientSession, url: str) -> dict[str, Any]
         with contextlib.suppress(*LOST):
             return await history(session, url)
         await asyncio.sleep(0.1)
+
+
+AWAY = (httpx.HTTPError, OSError)
+
+
+async def patiently(ask: Callable[[], Any]) -> Any:
+    """What the SDK answers when the gateway is there."""
+    while True:
+        try:
+            return await ask()
+        except AWAY:
+            pass
+        except ComfyError as error:
+            if error.http_status != 503:
+                raise
+        await asyncio.sleep(0.1)
+
+
+async def submitted(client: AsyncComfy, wanted: Painted, key: str) -> AsyncJob:
+    """The job of a key, however often it has to be sent: the error of a used key names the job."""
+    try:
+        return await patiently(lambda: client.submit(client.workflows.from_json(wanted.graph), idempotency_key=key))
+    except IdempotencyKeyReuse as used:
+        job_id = (used.details or {})["job_id"]
+        return await patiently(lambda: client.jobs.get(job_id))
+
+
+async def rendered(client: AsyncComfy, wanted: Painted, *, listens: bool) -> str:
+    """A job from its submission to the bytes of its output; its id."""
+    job = await submitted(client, wanted, str(uuid.uuid4()))
+    while listens:  # the SDK connects again where a stream breaks off, and asks the gateway in between
+        with contextlib.suppress(*AWAY):
+            last = [event async for event in job.events()][-1]
+            assert last == StatusChange("succeeded")
+            break
+    await patiently(job.wait)
+    assert job.status == "succeeded", job.error
+    (output,) = job.outputs
+    assert colors(await patiently(output.to_bytes)) == [wanted.color]
+    return job.id
+
+
+@pytest.mark.parametrize(
+    ("each", "pause", "seed"),
+    [
+        pytest.param(20, 1.5, 3, id="short"),
+        pytest.param(200, 2.0, 4, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+    ],
+)
+async def test_what_the_sdk_submits_with_keys_is_rendered_once_and_arrives(
+    start_server: Callable[..., ServerProcess],
+    make_workspace: Callable[..., AgentWorkspace],
+    monkeypatch: pytest.MonkeyPatch,
+    each: int,
+    pause: float,
+    seed: int,
+) -> None:
+    servers = [start_server("--render-seconds", "0.1"), start_server("--render-seconds", "0.1")]
+    night = Night(make_workspace(*(server.url for server in servers)), servers, free_port(), random.Random(seed))
+    monkeypatch.setenv("COMFY_BASE_URL", f"http://127.0.0.1:{night.port}")
+    monkeypatch.delenv("COMFY_API_KEY", raising=False)
+    async with AsyncComfy(timeout=10) as client:
+        haunting = asyncio.create_task(night.haunt(pause))
+        try:
+            found = []
+            for _ in range(each // 10):
+                round_ = [rendered(client, painted(), listens=number < 3) for number in range(10)]
+                found += await asyncio.gather(*round_)
+        finally:
+            haunting.cancel()
+            await asyncio.wait({haunting})
+        listed = [summary async for summary in client.list_jobs(limit=7)] if night.gateway.poll() is None else []
+    assert len(set(found)) == each
+    jobs = await asyncio.to_thread(night.workspace.jobs)
+    assert {job.config_name for job in jobs} == set(found), "none was made twice"
+    assert {job.status for job in jobs} == {"done"}
+    assert not listed or {(summary.id, summary.status) for summary in listed} == {(name, "succeeded") for name in found}

@@ -3,57 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
 from cryptography.fernet import Fernet
 
 from comfyui_agent.access import gate
-from comfyui_agent.access.listen_address import listen
-from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.sealing import CannotOpen, SecretBox
-from comfyui_agent.domain.tokens import Role, hash_of, mint_token
-from comfyui_agent.gateway.service import serving
+from comfyui_agent.domain.tokens import Role
 from comfyui_agent.sim.simulator import Simulator
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.connect import open_store
-from comfyui_agent.store.store import Store
 from support.agents import sized_picture
+from support.served_gateway import gateway
 from support.wire import Wire
-from support.workspaces import NOWHERE, new_workspace
-
-
-@dataclass(frozen=True)
-class Served:
-    url: str
-    store: Store
-    session: aiohttp.ClientSession
-
-    async def token(self, role: Role) -> str:
-        secret = mint_token()
-        await self.store.run(ops.create_token, role.value, role, hash_of(secret))
-        return secret
-
-    async def status(self, path: str, method: str = "GET", **options: Any) -> int:
-        async with self.session.request(method, self.url + path, **options) as response:
-            return response.status
-
-
-@asynccontextmanager
-async def gateway(folder: Path, server: str, **environment: str) -> AsyncIterator[Served]:
-    new_workspace(folder, server)
-    workspace = load_workspace(folder, environment)
-    store = open_store(workspace.database)
-    try:
-        with closing(await listen(store, "127.0.0.1", 0, section="gateway")) as listening:
-            async with serving(store, workspace, listening), aiohttp.ClientSession() as session:
-                yield Served(listening.url, store, session)
-    finally:
-        await store.close()
+from support.workspaces import NOWHERE
 
 
 @pytest.fixture

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from comfyui_agent.comfy.content import MEDIA_TYPES
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web.guard import POLICY
-from comfyui_agent.web.outputs import MEDIA_TYPES, ResultFile
+from comfyui_agent.web.outputs import ResultFile
 from support.pictures import png
 from support.stores import intercept
 from support.web import Answer, Served, check_problem, served, watching

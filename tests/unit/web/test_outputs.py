@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from comfyui_agent.comfy.content import ATTACHMENT
 from comfyui_agent.config.settings import Paths, Settings
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.results import Result
 from comfyui_agent.files import folder as results_folder
 from comfyui_agent.web import thumbnail_cache
-from comfyui_agent.web.outputs import ATTACHMENT, NotShown, Outputs
+from comfyui_agent.web.outputs import NotShown, Outputs
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 100
 HTML = b"<!doctype html><script>alert(1)</script>"

@@ -19,7 +19,7 @@ EXISTS (SELECT 1 FROM attempts WHERE attempts.job_id = posted_prompts.job_id AND
 -- part: posted
 SELECT posted_prompts.job_id, posted_prompts.prompt_id, client_id, number, extra_data, targets, entry, run_id,
     posted_prompts.created_by, ended_at, told_at, status, failure_class, error_trace, jobs.server, jobs.outputs,
-    jobs.start_time, jobs.end_time, jobs.created_at, graph AS template, inputs, {has_run} AS has_run
+    jobs.start_time, jobs.end_time, jobs.created_at, graph AS template, inputs, {has_run} AS has_run, priority, take
 FROM posted_prompts JOIN jobs ON jobs.id = posted_prompts.job_id
 LEFT JOIN templates ON templates.hash = jobs.template_hash
 
@@ -39,6 +39,17 @@ SELECT posted_prompts.job_id, posted_prompts.prompt_id, client_id, status, prior
 FROM posted_prompts {index(idx_posted_open)} JOIN jobs ON jobs.id = posted_prompts.job_id
 WHERE ended_at IS NULL AND (CAST(:owner AS bigint) IS NULL OR posted_prompts.created_by = :owner)
 ORDER BY posted_prompts.job_id LIMIT :most;
+
+-- name: open_prompts_by_id
+SELECT posted_prompts.job_id, posted_prompts.prompt_id, client_id, status, priority,
+    status = 'processing' AND {has_run} AS has_run
+FROM posted_prompts JOIN jobs ON jobs.id = posted_prompts.job_id
+WHERE ended_at IS NULL AND posted_prompts.job_id IN ({numbers(:ids)});
+
+-- name: newest_prompts
+-- Of one caller or of all, newest first.
+SELECT job_id FROM posted_prompts
+WHERE job_id < :before AND (CAST(:owner AS bigint) IS NULL OR created_by = :owner) ORDER BY job_id DESC LIMIT :most;
 
 -- name: first_posted_priority
 SELECT min(priority) AS priority FROM posted_prompts {index(idx_posted_open)} JOIN jobs ON jobs.id = posted_prompts.job_id

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import FileResponse, Response
 
 from comfyui_agent.access.problem import Problem
-from comfyui_agent.comfy.content import HEAD
+from comfyui_agent.comfy.content import ATTACHMENT, HEAD, media_type_of
 from comfyui_agent.engine.intake.input_files import KEPT_INPUT
 from comfyui_agent.pictures.thumbnails import NoThumbnail
 from comfyui_agent.pools import FILES
@@ -20,7 +20,7 @@ from comfyui_agent.web.api.parameters import PREFIX, By, Here, User
 from comfyui_agent.web.api.responses import FileAnswer
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.openapi import UPLOAD, file_answers, problems
-from comfyui_agent.web.outputs import ATTACHMENT, WIDTHS, media_type_of
+from comfyui_agent.web.outputs import WIDTHS
 
 router = APIRouter(prefix=f"{PREFIX}/inputs", tags=["inputs"])
 FOR_EVER = "private, max-age=31536000, immutable"

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from fastapi.responses import FileResponse, Response
 
 from comfyui_agent.access.problem import Problem
+from comfyui_agent.comfy.content import ATTACHMENT, media_type_of
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.engine.live_runs import read_preview
 from comfyui_agent.pools import FILES
@@ -18,7 +19,7 @@ from comfyui_agent.usecases.takes import takes_of
 from comfyui_agent.web.api.parameters import PREFIX, Here, NamedJob, User
 from comfyui_agent.web.api.responses import FileAnswer
 from comfyui_agent.web.openapi import file_answer, file_answers, problems
-from comfyui_agent.web.outputs import ATTACHMENT, NotShown, ResultFile, media_type_of, version_of
+from comfyui_agent.web.outputs import NotShown, ResultFile, version_of
 
 FOR_EVER = "private, max-age=31536000, immutable"
 NOT_LONG = "private, max-age=10"

@@ -41,11 +41,11 @@ UNION ALL SELECT 'attention', count(*) FROM jobs AS job WHERE e3_needs_attention
 SELECT pg_database_size(current_database()) AS bytes, 0 AS free;
 
 -- name: kept_pictures
--- The names of kept input files that jobs use, or clients have uploaded.
+-- The names of kept input files that jobs use, or clients and programs have uploaded.
 SELECT DISTINCT named.value AS name FROM (SELECT pictures FROM jobs UNION ALL SELECT pictures FROM takes) AS used
 CROSS JOIN jsonb_each_text(e3_json(used.pictures)) AS named
 WHERE used.pictures IS NOT NULL AND jsonb_typeof(e3_json(used.pictures)) = 'object'
-UNION SELECT kept FROM uploads;
+UNION SELECT kept FROM uploads UNION SELECT kept FROM assets WHERE expires_at IS NULL OR expires_at > {now};
 
 -- part: inserted
 -- All of a submission in one statement. A name or an external id that is taken is left out. A job with an error_trace has failed already.

@@ -31,12 +31,12 @@ SELECT pages.page_count * sizes.page_size AS bytes, free.freelist_count * sizes.
 FROM pragma_page_count AS pages, pragma_page_size AS sizes, pragma_freelist_count AS free;
 
 -- name: kept_pictures
--- The names of kept input files that jobs use, or clients have uploaded.
+-- The names of kept input files that jobs use, or clients and programs have uploaded.
 SELECT DISTINCT CAST(named.value AS TEXT) AS name
 FROM (SELECT pictures FROM jobs UNION ALL SELECT pictures FROM takes) AS used,
     json_each(CASE WHEN json_valid(used.pictures) THEN used.pictures ELSE '{}' END) AS named
 WHERE used.pictures IS NOT NULL
-UNION SELECT kept FROM uploads;
+UNION SELECT kept FROM uploads UNION SELECT kept FROM assets WHERE expires_at IS NULL OR expires_at > {now};
 
 -- part: inserted
 -- All of a submission in one statement. A name or an external id that is taken is left out. A job with an error_trace has failed already.
