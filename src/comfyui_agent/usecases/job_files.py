@@ -94,11 +94,8 @@ async def add_file(store: Store, admission: Admission, workspace: Workspace, pat
     if filed.problem and not is_here:
         return JobAnswer(path.name, None, filed.problem)
     known = await store.run(ops.find_job_by_name, path.name)
-    if (
-        known is not None
-        and known.status is JobStatus.DONE
-        and (known.resubmit, known.digest) == (False, filed.job.digest)
-    ):
+    is_settled = known is not None and known.status is JobStatus.DONE and not known.resubmit
+    if known is not None and is_settled and known.digest == filed.job.digest:
         return JobAnswer(path.name, known)
     if not is_here:
         file_path = filed.job.file_path

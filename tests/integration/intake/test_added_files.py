@@ -17,6 +17,7 @@ from support.pictures import png
 from support.stores import submit_one
 
 HERE = "jobs/processing/image/knight.yaml"
+DONE = "jobs/finished/image/knight.yaml"
 NEW_WORKFLOW = "job_type: T2I\nworkflow_id: night_portrait\ninputs: {prompt: x}\n"
 
 
@@ -129,14 +130,20 @@ async def test_what_is_no_job_file_is_refused(room: Intake, tmp_path: Path, name
     assert words in answer.problem
 
 
-async def test_a_name_that_is_done_is_refused_and_nothing_is_copied(room: Intake, outside: Path) -> None:
+async def test_other_bytes_of_a_name_that_is_done_are_another_take_and_the_same_are_nothing(
+    room: Intake, outside: Path
+) -> None:
     await add(room, outside)
     await room.finish(await room.run_job())
     before = await room.job()
+    answer = await add(room, outside)
+    assert (answer.job, answer.problem, room.files()) == (before, "", {DONE})
     outside.write_text(portrait(seed=2))
     answer = await add(room, outside)
-    assert (answer.job, room.files()) == (before, {"jobs/finished/image/knight.yaml"})
-    assert "done already" in answer.problem
+    assert answer.problem == ""
+    assert answer.job is not None
+    assert (answer.job.id, answer.job.status) == (before.id, "pending")
+    assert room.files() == {DONE, "jobs/processing/image/knight.yaml"}
 
 
 async def test_another_file_of_the_name_that_waits_is_not_overwritten(room: Intake, outside: Path) -> None:
