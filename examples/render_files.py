@@ -19,7 +19,7 @@ def main(paths: list[str]) -> int:
     target = Path(os.environ.get("PICTURES", "pictures"))
     target.mkdir(parents=True, exist_ok=True)
     failed = 0
-    with Client(os.environ.get("E3_URL", "http://127.0.0.1:8190"), os.environ.get("E3_TOKEN")) as e3:
+    with Client(os.environ.get("RENDER_URL", "http://127.0.0.1:8190"), os.environ.get("RENDER_TOKEN")) as e3:
         made = {path: submitted(e3, Path(path).read_bytes()) for path in paths}
         for path, name in made.items():
             job = e3.wait_job(name)

@@ -1,6 +1,6 @@
 """A sweep from far away, cell by cell as in a notebook: what would it be, render it, look at the grid.
 
-E3_URL=http://127.0.0.1:8190 E3_TOKEN=… python sweep_and_grid.py
+RENDER_URL=http://127.0.0.1:8190 RENDER_TOKEN=… python sweep_and_grid.py
 """
 
 # %% Connect.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from comfyui_agent.remote import Client, Refused, grid_of
 
-e3 = Client(os.environ.get("E3_URL", "http://127.0.0.1:8190"), os.environ.get("E3_TOKEN"))
+e3 = Client(os.environ.get("RENDER_URL", "http://127.0.0.1:8190"), os.environ.get("RENDER_TOKEN"))
 print(e3.status().sentence)
 
 # %% What can be set?
