@@ -40,6 +40,7 @@ import pressing
 import queueing
 import relaying
 import routing
+import scrolling
 import simulating
 import spending
 import watching
@@ -61,6 +62,7 @@ ALONE: dict[str, Bench] = {
     "dropping": lambda: dropping.measure_bulk() + dropping.measure_listing(),
     "looking": looking.measure,
     "browsing": browsing.measure,
+    "scrolling": scrolling.measure,
     "attacking": attacking.measure,
     "batching": lambda: batching.measure_queueing() + batching.measure_grid(),
     "spending-fleet": spending.measure_fleet,
