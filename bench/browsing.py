@@ -43,13 +43,13 @@ def measure() -> list[Line]:
         folder = Path(base) / "night"
         list(start_workspace(folder, "http://127.0.0.1:9"))
         fill(folder / "database" / "comfyui_agent.db")
-        with _served(folder) as (url, process):
+        with served(folder) as (url, process):
             lines = asyncio.run(_answers(url))
             return [*lines, asyncio.run(_browsers(url, process, folder))]
 
 
 @contextmanager
-def _served(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def served(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -41,6 +41,7 @@ import pressing
 import queueing
 import relaying
 import routing
+import scrolling
 import simulating
 import spending
 import watching
@@ -63,6 +64,7 @@ ALONE: dict[str, Bench] = {
     "dropping": lambda: dropping.measure_bulk() + dropping.measure_listing(),
     "looking": looking.measure,
     "browsing": browsing.measure,
+    "scrolling": scrolling.measure,
     "attacking": attacking.measure,
     "batching": lambda: batching.measure_queueing() + batching.measure_grid(),
     "spending-fleet": spending.measure_fleet,
