@@ -24,8 +24,7 @@ from comfyui_agent.gateway.names import Entries
 from comfyui_agent.gateway.relay import Relay
 from comfyui_agent.gateway.upstream import FleetAway, Upstream
 from comfyui_agent.gateway.v2.errors import enveloped
-from comfyui_agent.gateway.v2.live import LiveJobs
-from comfyui_agent.gateway.v2.routes import v2_routes
+from comfyui_agent.gateway.v2.routes import v2_route
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.wire.application import Handler, application
@@ -57,14 +56,12 @@ async def serving(store: Store, workspace: Workspace, listening: Listening) -> A
 
     routes = [web.get("/internal/files/input", uploaded), *editor.routes]
     middlewares = [explain, admission(gate, limits)]
-    live = LiveJobs(gateway)
-    first = v2_routes(live, gate, backend_for)
-    app = application(DIALECT, backend_for, sockets, routes, middlewares, ALL_PREFIXES, first)
+    app = application(DIALECT, backend_for, sockets, routes, middlewares, ALL_PREFIXES, v2_route(gate, backend_for))
     app.middlewares.insert(0, enveloped())
     async with gate.auditing(), contextlib.AsyncExitStack() as stack:
         for part in (upstream, relay, feed):
             part.start()
-        for end in (upstream.close, editor.close, sockets.close, relay.stop, feed.stop, live.stop):
+        for end in (upstream.close, editor.close, sockets.close, relay.stop, feed.stop):
             stack.push_async_callback(end)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING_SECONDS)
         stack.push_async_callback(runner.cleanup)

@@ -88,13 +88,6 @@ def has_own_checks(definitions: FleetDefinitions, prompt: Any) -> bool:
     return any(_is_custom(each) or any(map(_takes_files, each.inputs.values())) for each in found)
 
 
-def takes_file(definitions: FleetDefinitions, class_type: str, name: str) -> bool:
-    """Whether an input of a node takes a file of the input folder."""
-    definition = definitions.get(class_type)
-    spec = definition.inputs.get(name) if definition is not None else None
-    return spec is not None and _takes_files(spec)
-
-
 def may_be_wrong(definitions: FleetDefinitions, prompt: Any, verdict: ValidationResult) -> bool:
     """Whether all that was found wrong is what a node's own code could allow."""
     return bool(verdict.node_errors) and all(

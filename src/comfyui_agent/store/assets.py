@@ -12,7 +12,7 @@ from comfyui_agent.store.rows import record
 
 
 @dataclass(frozen=True)
-class NewAsset:
+class Asset:
     """What a program uploaded, or wants to have another asset of. `hash` is BLAKE3, `kept` the kept input file."""
 
     id: str
@@ -22,24 +22,22 @@ class NewAsset:
     content_type: str
     file_path: str | None
     created_by: int | None
-
-
-@dataclass(frozen=True)
-class Asset(NewAsset):
-    created_at: str
+    created_at: str = ""
+    """The database says it."""
     expires_at: str | None = None
 
 
 @transition
 def mint_asset(
-    session: Session, new: NewAsset, seconds: float | None, claim: KeyClaim | None = None
+    session: Session, new: Asset, seconds: float | None, claim: KeyClaim | None = None
 ) -> tuple[Asset, bool]:
     """An asset that lasts so many seconds, or for ever, and whether it is new: an identical one lasts longer instead.
 
     KeyUsed, and nothing is made, if its idempotency key was used before.
     """
-    facts = vars(new)
-    known = session.one("identical_asset", **{name: facts[name] for name in SAME})
+    facts = {name: value for name, value in vars(new).items() if not name.endswith("_at")}
+    same = ("hash", "kept", "content_type", "file_path", "created_by")
+    known = session.one("identical_asset", **{name: facts[name] for name in same})
     made = known["id"] if known is not None else new.id
     if claim is not None:
         claim_key(session, claim, made)
@@ -50,9 +48,6 @@ def mint_asset(
     row = session.one("find_asset", id=made, owner=None)
     assert row is not None
     return record(Asset, row), known is None
-
-
-SAME = ("hash", "kept", "content_type", "file_path", "created_by")
 
 
 @query

@@ -189,8 +189,6 @@ def prompt_of_job(session: Session, job_id: JobId) -> ClientPrompt | None:
 
 
 open_prompts: Operation[[int | None, int], list[OpenPrompt]] = listing(OpenPrompt, "open_prompts", "owner", "most")
-open_among: Operation[[Sequence[JobId]], list[OpenPrompt]] = listing(OpenPrompt, "open_prompts_by_id", "ids")
-"""Those of these prompts that have not ended."""
 newest_prompts: Operation[[int | None, int, int], list[JobId]] = column(
     list, "newest_prompts", "owner", "before", "most"
 )

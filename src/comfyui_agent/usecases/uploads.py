@@ -7,8 +7,7 @@ import io
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -113,53 +112,37 @@ class Uploads:
                 break
         data = upload.sent if upload.content is None else await upload.content()
         if data is not None:
-            kept = await OBJECTS.run(self._keep, data, place.name)
+            kept = await OBJECTS.run(self.keep, io.BytesIO(data), place.name)
             await self._store.run(ops.keep_upload, path, kept)
         return name
 
-    def _keep(self, data: bytes, name: str) -> str:
-        with self.receiving() as file:
-            file.write(data)
-            return self.keep(file, _kept_name(data, name))
-
-    @contextmanager
-    def receiving(self) -> Iterator[IO[bytes]]:
-        """A new file beside the kept ones, which is gone at the end of this block unless it is kept."""
-        folder = self._workspace.kept_inputs
+    def keep(self, source: IO[bytes], name: str) -> str:
+        """Keep a copy of a file under its digest. Returns the name that this gives it."""
+        folder, digest = self._workspace.kept_inputs, hashlib.sha256()
         folder.mkdir(parents=True, exist_ok=True)
+        source.seek(0)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=".e3part", delete=False) as file:
-            try:
-                yield file
-            finally:
-                Path(file.name).unlink(missing_ok=True)
-
-    def keep(self, file: IO[bytes], kept: str) -> str:
-        """Keep a received file under the name that its digest gives it."""
-        folder = self._workspace.kept_inputs
-        file.flush()
-        os.fsync(file.fileno())
+            while piece := source.read(PIECE):
+                digest.update(piece)
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        kept = digest.hexdigest() + _ending(name)
         os.replace(file.name, folder / kept)  # noqa: PTH105 - as everywhere
         sync_folder(folder)
         if self._files.is_remote and not self._files.exists(kept):
             self._files.publish(folder / kept, kept, replaces=True)
         return kept
 
-    def keep_copy(self, source: Path) -> str:
-        """Keep the bytes of a file on this machine as an input."""
-        with self.receiving() as file:
-            digest = hashlib.sha256()
-            with source.open("rb") as found:
-                while piece := found.read(PIECE):
-                    digest.update(piece)
-                    file.write(piece)
-            return self.keep(file, kept_name(digest.hexdigest(), source.name))
-
-
-def kept_name(digest: str, name: str) -> str:
-    """The name of a kept file: its digest, and the ending of the name that it was sent with."""
-    ending = PurePosixPath(name).suffix.lower()
-    return digest + (ending if ENDING.fullmatch(ending) else ".bin")
+    def keep_copy(self, path: Path, name: str) -> str:
+        with path.open("rb") as file:
+            return self.keep(file, name)
 
 
 def _kept_name(data: bytes, name: str) -> str:
-    return kept_name(hashlib.sha256(data).hexdigest(), name)
+    return hashlib.sha256(data).hexdigest() + _ending(name)
+
+
+def _ending(name: str) -> str:
+    ending = PurePosixPath(name).suffix.lower()
+    return ending if ENDING.fullmatch(ending) else ".bin"

@@ -31,7 +31,7 @@ def application(
     routes: Iterable[web.RouteDef] = (),
     middlewares: Iterable[Middleware] = (),
     prefixes: Sequence[str] = PREFIXES,
-    first: Iterable[web.RouteDef] = (),
+    *first: web.RouteDef,
 ) -> web.Application:
     """A server of ComfyUI's protocol. `routes` come behind its own, `first` before them and as they are, `middlewares`
     behind the check of origins.

@@ -9,7 +9,7 @@ import pytest
 
 from comfyui_agent.domain.jobs import GATEWAY, Template
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.assets import Asset, NewAsset
+from comfyui_agent.store.assets import Asset
 from comfyui_agent.store.idempotency import KeyClaim, KeyUsed
 from comfyui_agent.store.posted_prompts import NewPrompt
 from comfyui_agent.store.store import Store
@@ -20,12 +20,12 @@ CLAIM = KeyClaim("k-1", "v2 job 1")
 PROMPT = NewPrompt(None, None, False, {}, ["1"])
 
 
-def new(**facts: object) -> NewAsset:
-    asset = NewAsset(str(uuid.uuid4()), "b3", "sha.png", 100, "image/png", "cat.png", 1)
+def new(**facts: object) -> Asset:
+    asset = Asset(str(uuid.uuid4()), "b3", "sha.png", 100, "image/png", "cat.png", 1)
     return replace(asset, **facts)  # type: ignore[arg-type]
 
 
-async def mint(store: Store, asset: NewAsset, seconds: float | None = None) -> Asset:
+async def mint(store: Store, asset: Asset, seconds: float | None = None) -> Asset:
     return (await store.run(ops.mint_asset, asset, seconds))[0]
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from aiohttp import hdrs, web
+from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from comfyui_agent.files.port import FilesAway
@@ -17,16 +17,8 @@ log = logging.getLogger(__name__)
 PREFIX = "/api/v2"
 OURS = tuple(f"{PREFIX}/{name}" for name in ("jobs", "assets", "health"))
 """Everything else below the prefix is of ComfyUI itself and its custom nodes."""
-CODES = {
-    400: "invalid_request",
-    401: "unauthorized",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    413: "too_large",
-    429: "rate_limited",
-}
-FAILED = "this could not be done: the log of e3 says more"
+CODES = {401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+KEPT = ("Retry-After", "WWW-Authenticate", "Allow")
 
 
 class ApiError(Exception):
@@ -34,16 +26,11 @@ class ApiError(Exception):
 
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] = {}, **details: Any) -> None:
         super().__init__(message)
-        self.status = status
-        self.code = code
-        self.details = details
-        self.headers = headers
+        error: dict[str, Any] = {"code": code, "message": message, **({"details": details} if details else {})}
+        self.answer: dict[str, Any] = {"data": {"error": error}, "status": status, "headers": headers}
 
     def response(self) -> web.Response:
-        error: dict[str, Any] = {"code": self.code, "message": str(self)}
-        if self.details:
-            error["details"] = self.details
-        return web.json_response({"error": error}, status=self.status, headers=self.headers)
+        return web.json_response(**self.answer)
 
 
 def not_found(what: str) -> ApiError:
@@ -54,44 +41,36 @@ def invalid(message: str, **details: Any) -> ApiError:
     return ApiError(422, "invalid_request", message, **details)
 
 
-def is_ours(path: str) -> bool:
-    return path.startswith(OURS) and (path in OURS or path.startswith(tuple(f"{each}/" for each in OURS)))
-
-
 def enveloped() -> Middleware:
     """The outermost layer: what refuses a request further in, or fails, is told as this contract has it."""
 
     @web.middleware
     async def envelop(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not is_ours(request.path):
+        if not f"{request.path}/".startswith(tuple(f"{each}/" for each in OURS)):
             return await handler(request)
         try:
             response = await handler(request)
-            if response.status < 400 or response.content_type == "application/json" or response.prepared:
-                return response
-            text = response.text if isinstance(response, web.Response) else None
-            return _told(request, response.status, text or "", response.headers).response()
         except ApiError as error:
             return error.response()
         except web.HTTPException as error:
-            return _told(request, error.status, error.text or "", error.headers).response()
-        except FilesAway as error:
-            log.info("files cannot be reached: %s", error.strerror)
-            return _told(request, 503, "files cannot be reached at the moment", {"Retry-After": "5"}).response()
-        except (ConnectionError, TimeoutError):  # the client left
+            return _told(request, error).response()
+        except FilesAway:
+            message = "files cannot be reached at the moment"
+            return ApiError(503, "upstream_error", message, {"Retry-After": "5"}).response()
+        except ConnectionError:  # the client left
             raise
         except Exception:
             log.exception("a request of Comfy API v2 failed")
-            return ApiError(500, "upstream_error", FAILED).response()
+            return ApiError(500, "upstream_error", "this could not be done: the log of e3 says more").response()
+        is_refusal = isinstance(response, web.Response) and response.status >= 400
+        return _told(request, response).response() if is_refusal else response  # type: ignore[arg-type]
 
     return envelop
 
 
-def _told(request: web.Request, status: int, text: str, headers: Mapping[str, str]) -> ApiError:
+def _told(request: web.Request, refusal: web.Response | web.HTTPException) -> ApiError:
     """What another layer has refused. Who would queue a job and may not at the moment finds the queue full."""
-    code = CODES.get(status, "upstream_error")
-    if status == 429 and request.path == OURS[0] and request.method == hdrs.METH_POST:
-        code = "queue_full"
-    kept = {name: headers[name] for name in ("Retry-After", "WWW-Authenticate", "Allow") if name in headers}
-    message = text.removeprefix("E3: ") or f"{request.method} {request.path} is refused"
-    return ApiError(status, code, message, kept)
+    too_many = "queue_full" if request.method == "POST" and request.path == OURS[0] else "rate_limited"
+    code = too_many if refusal.status == 429 else CODES.get(refusal.status, "upstream_error")
+    headers = {name: refusal.headers[name] for name in KEPT if name in refusal.headers}
+    return ApiError(refusal.status, code, (refusal.text or f"{request.path} is refused").removeprefix("E3: "), headers)

@@ -10,74 +10,55 @@ from typing import Any
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.gateway.context import Caller
 from comfyui_agent.gateway.v2.errors import ApiError
-from comfyui_agent.gateway.v2.outputs import find_output
-from comfyui_agent.gateway.validation import takes_file, upload_path
+from comfyui_agent.gateway.v2.outputs import content_of, find_asset
+from comfyui_agent.gateway.validation import named_files, upload_path
 from comfyui_agent.pools import OBJECTS
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.assets import Asset
 
 REFERENCE = "core/ASSET"
 NAMED = re.compile(r"assets/([0-9a-f-]{36})\.[a-z0-9]+")
 
 
 async def resolve_assets(caller: Caller, graph: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """A graph with names in place of references to assets, and the kept files by these names' paths."""
-    gateway = caller.gateway
-    resolved = {node_id: {**node, "inputs": dict(node["inputs"])} for node_id, node in graph.items()}
-    files: dict[str, str] = {}
-    missing: list[dict[str, Any]] = []
-    names: set[str] = set()
-    gateway.definitions.use(await gateway.facts.object_info(None))
+    """A graph with names in place of references to assets, and the kept files by the paths of these names."""
+    found = await caller.gateway.store.run(ops.assets_named, list(set(named_files(graph).values())), caller.owner)
+    files = {upload_path(asset.file_path or ""): asset.kept for asset in found}
+    resolved = {}
     for node_id, node in graph.items():
-        for name, value in node["inputs"].items():
-            if isinstance(value, str) and takes_file(gateway.definitions, node["class_type"], name):
-                names.add(value)
-            if not _holds_reference(value):
-                continue
-            kept = await _kept_file(caller, value) if _is_reference(value) else None
-            if kept is None:
-                missing.append({"node_id": node_id, "field": name, "asset": value})
-                continue
-            named = f"assets/{value['info']['id']}{PurePosixPath(kept).suffix}"
-            resolved[node_id]["inputs"][name] = named
-            files[upload_path(named)] = kept
-    if missing:
-        where = ", ".join(f"{each['node_id']}.{each['field']}" for each in missing)
-        raise ApiError(422, "missing_asset", f"no asset of yours is what {where} refers to", assets=missing)
-    if names:
-        found = await gateway.store.run(ops.assets_named, list(names), caller.owner)
-        files |= {upload_path(each.file_path): each.kept for each in found if each.file_path is not None}
+        inputs = dict(node["inputs"])
+        for name, value in inputs.items():
+            if _holds_reference(value):
+                kept = await _kept_file(caller, value, node_id, name)
+                inputs[name] = f"assets/{value['info']['id']}{PurePosixPath(kept).suffix}"
+                files[upload_path(inputs[name])] = kept
+        resolved[node_id] = {**node, "inputs": inputs}
     return resolved, files
 
 
 def with_references(graph: Graph) -> dict[str, Any]:
     """A graph as its client posted it, with references to its assets."""
-    return {node_id: {**node, "inputs": {**node["inputs"], **_references(node)}} for node_id, node in graph.items()}
+    shown = {}
+    for node_id, node in graph.items():
+        named = {name: NAMED.fullmatch(value) for name, value in node["inputs"].items() if isinstance(value, str)}
+        references = {name: {"__type": REFERENCE, "info": {"id": each[1]}} for name, each in named.items() if each}
+        shown[node_id] = {**node, "inputs": {**node["inputs"], **references}}
+    return shown
 
 
-def _references(node: Mapping[str, Any]) -> dict[str, Any]:
-    named = {name: NAMED.fullmatch(value) for name, value in node["inputs"].items() if isinstance(value, str)}
-    return {name: {"__type": REFERENCE, "info": {"id": found[1]}} for name, found in named.items() if found}
-
-
-async def _kept_file(caller: Caller, reference: Mapping[str, Any]) -> str | None:
-    """The kept file of an asset. A result of a job becomes one."""
-    uploads, asset_id = caller.gateway.uploads, reference["info"]["id"]
-    asset = await caller.gateway.store.run(ops.find_asset, asset_id, caller.owner)
-    if asset is not None:
-        return asset.kept if await uploads.local(asset.kept) is not None else None
-    output = await find_output(caller, asset_id)
-    if output is None or not output.kept:
-        return None
+async def _kept_file(caller: Caller, reference: Any, node_id: str, name: str) -> str:
+    """The kept file of an asset, which a result of a job becomes. 422 if it is not there."""
     try:
-        found = await output.content(caller)
-    except FileNotFoundError:
-        return None
-    return await OBJECTS.run(uploads.keep_copy, found) if isinstance(found, Path) else None
-
-
-def _is_reference(value: Any) -> bool:
-    info = value.get("info") if isinstance(value, dict) and value.get("__type") == REFERENCE else None
-    return isinstance(info, dict) and isinstance(info.get("id"), str)
+        found = await find_asset(caller, str(reference["info"]["id"]))
+        path = await content_of(caller, found)
+        if isinstance(found, Asset):
+            return found.kept
+        if isinstance(path, Path):
+            return await OBJECTS.run(caller.gateway.uploads.keep_copy, path, found.name)
+    except (ApiError, FileNotFoundError, LookupError, TypeError):  # not the caller's, gone, or no reference at all
+        pass
+    message = f"{node_id}.{name} refers to no asset of yours that is there"
+    raise ApiError(422, "missing_asset", message, node_id=node_id, field=name)
 
 
 def _holds_reference(value: Any) -> bool:

@@ -40,12 +40,6 @@ FROM posted_prompts {index(idx_posted_open)} JOIN jobs ON jobs.id = posted_promp
 WHERE ended_at IS NULL AND (CAST(:owner AS bigint) IS NULL OR posted_prompts.created_by = :owner)
 ORDER BY posted_prompts.job_id LIMIT :most;
 
--- name: open_prompts_by_id
-SELECT posted_prompts.job_id, posted_prompts.prompt_id, client_id, status, priority,
-    status = 'processing' AND {has_run} AS has_run
-FROM posted_prompts JOIN jobs ON jobs.id = posted_prompts.job_id
-WHERE ended_at IS NULL AND posted_prompts.job_id IN ({numbers(:ids)});
-
 -- name: newest_prompts
 -- Of one caller or of all, newest first.
 SELECT job_id FROM posted_prompts

@@ -17,9 +17,9 @@ from comfy_low import models
 from comfyui_agent.access import gate
 from comfyui_agent.domain.jobs import GATEWAY
 from comfyui_agent.domain.tokens import Role
-from comfyui_agent.gateway.v2 import assets
 from comfyui_agent.sim.simulator import Simulator
 from comfyui_agent.store import operations as ops
+from comfyui_agent.wire import application
 from support.agents import sized_picture
 from support.editor_workflows import document, node, slot
 from support.painted import png_of
@@ -132,7 +132,7 @@ async def test_comfyui_s_own_routes_below_the_same_prefix_go_to_the_editor(serve
     assert await served.status("/api/v2/health") == 200
 
 
-async def test_an_upload_is_kept_once_and_known_by_its_hash(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_upload_is_kept_once_and_known_by_its_hash(served: Served) -> None:
     status, body, _ = await ask(served, "POST", "/assets", data=form(tags="a", expires_in=60))
     asset = models.Asset.model_validate(body)
     assert (status, asset.created_new, asset.hash, asset.size_bytes) == (201, True, digest_of(HTML), len(HTML))
@@ -151,13 +151,17 @@ async def test_an_upload_is_kept_once_and_known_by_its_hash(served: Served, monk
     assert await refused(served, "POST", "/assets", data=mismatch) == (409, "hash_mismatch")
     for wrong in ({"expires_in": 59}, {"expires_in": "soon"}, {"content_type": None}, {"file_path": "a\n"}):
         assert await refused(served, "POST", "/assets", data=form(**wrong)) == (422, "invalid_request"), wrong
-    with monkeypatch.context() as smaller:
-        smaller.setattr(assets, "MAX_UPLOAD_BYTES", len(HTML) - 1)
-        assert await refused(served, "POST", "/assets", data=form()) == (413, "too_large")
     assert [path.name for path in kept.parent.iterdir()] == [kept.name], "nothing is left of what was refused"
     key = {"Idempotency-Key": "once"}
     assert (await ask(served, "POST", "/assets", data=form(), headers=key))[0] == 200
     assert await refused(served, "POST", "/assets", data=form(), headers=key) == (422, "idempotency_key_reuse")
+
+
+async def test_an_upload_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "MAX_UPLOAD_BYTES", 1000)
+    async with gateway(tmp_path, NOWHERE) as served:
+        assert await refused(served, "POST", "/assets", data=form(bytes(1001))) == (413, "too_large")
+        assert not list((tmp_path / "database").glob("inputs/*"))
 
 
 async def test_content_that_a_browser_could_run_is_only_ever_saved(served: Served) -> None:
