@@ -180,11 +180,6 @@ def pause_after(pauses: Sequence[float], failures: int, chance: float) -> float:
     return pauses[min(failures, len(pauses)) - 1] * (0.75 + chance / 2)
 
 
-def message_id(*parts: object) -> str:
-    """The same however often a message is sent. The standard allows no dot in it."""
-    return "_".join(map(str, ("e3", *parts)))
-
-
 def subject_of(event: Event) -> str:
     """Messages of one subject arrive in the order of their events."""
     named = {"job": event.job_id, "batch": event.batch_id, "server": event.server}

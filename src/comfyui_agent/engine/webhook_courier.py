@@ -16,11 +16,10 @@ from comfyui_agent.domain.webhooks import (
     Answer,
     Delivery,
     Webhook,
-    message_id,
     pause_after,
 )
 from comfyui_agent.engine.recorder import Recorder
-from comfyui_agent.engine.webhook_receiver import AT_ONCE, Receiving
+from comfyui_agent.engine.webhook_receiver import AT_ONCE, Receiver
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 
@@ -38,7 +37,7 @@ class Courier:
     """
 
     webhook: Webhook
-    receiver: Receiving
+    receiver: Receiver
     recorder: Recorder
     clock: Clock
     worker: str
@@ -99,7 +98,7 @@ class Courier:
         return pause_after(AWAY_BACKOFF, self._failures, self.chance()) if is_away else 0.0
 
     async def _send(self, delivery: Delivery) -> Answer:
-        name = message_id(self.identity, delivery.webhook_id, delivery.event_id)
+        name = f"e3_{self.identity}_{delivery.webhook_id}_{delivery.event_id}"  # the same however often it is sent
         answer = await self.receiver.send(name, delivery.body)
         if answer.is_success:
             await self.recorder.write(ops.note_delivered, delivery.id)

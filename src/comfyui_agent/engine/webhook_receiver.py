@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from socket import AddressFamily
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 from aiohttp.abc import ResolveResult
@@ -21,12 +21,6 @@ from comfyui_agent.domain.webhooks import Answer, is_public, refusal_of
 
 ANSWER_SECONDS = 15.0
 AT_ONCE = 16
-
-
-class Receiving(Protocol):
-    async def send(self, message_id: str, body: str) -> Answer: ...
-
-    async def close(self) -> None: ...
 
 
 class Receiver:

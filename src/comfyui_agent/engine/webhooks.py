@@ -17,7 +17,7 @@ from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.webhooks import Webhook, body_of, checked_secret, subject_of
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.webhook_courier import Courier
-from comfyui_agent.engine.webhook_receiver import ANSWER_SECONDS, Receiver, Receiving
+from comfyui_agent.engine.webhook_receiver import ANSWER_SECONDS, Receiver
 from comfyui_agent.pools import OBJECTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
@@ -25,9 +25,7 @@ from comfyui_agent.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-PAUSE, QUIET_SECONDS = 0.5, 20.0
-HELD_SECONDS = 60.0
-FORGET_SECONDS = 3600.0
+PAUSE, QUIET_SECONDS, HELD_SECONDS, FORGET_SECONDS = 0.5, 20.0, 60.0, 3600.0
 EVENTS_AT_ONCE, MOST_WAITING = 500, 10_000
 """While so many wait for one receiver, events wait where they are."""
 AUDIT = "audit.webhook."
@@ -46,7 +44,7 @@ class Webhooks:
     lock: AgentLock
     identity: str
     chance: Callable[[], float]
-    connect: Callable[[str, Mapping[str, Any]], Receiving] = Receiver
+    connect: Callable[[str, Mapping[str, Any]], Receiver] = Receiver
     _due: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _couriers: dict[int, tuple[Courier, asyncio.Task[None]]] = field(default_factory=dict, init=False)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -124,9 +122,8 @@ class Webhooks:
         for id_ in held:
             hook = ours[id_]
             if id_ not in self._couriers:
-                receiver = self.connect(hook.url, self._opened[hook.sealed] or {})
                 parts = self.recorder, self.clock, self.lock.worker, self.identity, self.chance
-                courier = Courier(hook, receiver, *parts)
+                courier = Courier(hook, self.connect(hook.url, self._opened[hook.sealed] or {}), *parts)
                 self._couriers[id_] = courier, asyncio.create_task(courier.work())
             courier, _ = self._couriers[id_]
             courier.webhook, courier.until = hook, asked_at + HELD_SECONDS - ANSWER_SECONDS

@@ -12,14 +12,15 @@ from comfyui_agent.store.operation import Operation, figure, listing, query, sta
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.rows import paths_in, record
 
-DELIVERED_DAYS, DEAD_DAYS = 7, 30
-FORGOTTEN_AT_ONCE = 5_000
-
 list_webhooks: Operation[[], list[Webhook]] = listing(Webhook, "webhooks")
 """Oldest first, without counts."""
 count_waiting: Operation[[int, int], int] = figure(int, "count_waiting", "id", "most")
 """How many messages of a webhook wait, counted up to `most`."""
 note_delivered: Operation[[int], int] = statement("note_delivered", "id")
+repeat_deliveries: Operation[[int, int | None], int] = statement("repeat_deliveries", "webhook_id", "id")
+"""Has dead messages sent again: one, or all of a webhook. Returns how many."""
+forget_deliveries: Operation[[], int] = statement("forget_deliveries")
+"""Removes messages that arrived a week ago or died a month ago, some at a time."""
 
 
 @query
@@ -102,12 +103,6 @@ def note_undelivered(session: Session, delivery: Delivery, worker: str, problem:
         add_event(session, Event(EventName.ALERT_WEBHOOK, message=words))
 
 
-@transition
-def repeat_deliveries(session: Session, webhook_id: int, delivery_id: int | None = None) -> int:
-    """Have dead messages sent again: one, or all of a webhook. Returns how many."""
-    return session.run("repeat_deliveries", webhook_id=webhook_id, id=delivery_id)
-
-
 @query
 def list_deliveries(
     session: Session, webhook_id: int, *, state: str = "", before: int | None = None, most: int = 50
@@ -115,10 +110,3 @@ def list_deliveries(
     """Messages of a webhook, newest first."""
     rows = session.rows("deliveries_before", webhook_id=webhook_id, state=state, before=before, most=most)
     return [record(Delivery, row) for row in rows]
-
-
-@transition
-def forget_deliveries(session: Session) -> int:
-    """Remove messages that arrived or died long ago, some at a time."""
-    days = {"delivered_days": DELIVERED_DAYS, "dead_days": DEAD_DAYS}
-    return session.run("forget_deliveries", most=FORGOTTEN_AT_ONCE, **days)

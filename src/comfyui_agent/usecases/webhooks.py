@@ -18,7 +18,6 @@ from comfyui_agent.domain.webhooks import (
     WebhookKind,
     checked_secret,
     checked_url,
-    message_id,
     mint_secret,
     refusal_of,
 )
@@ -100,7 +99,7 @@ async def send_test(store: Store, workspace: Workspace, actor: Actor, found: Web
         raise NotPossible(f"webhook {found.label} is of another workspace: {error}", "Test it there.") from None
     receiver = Receiver(found.url, opened)
     try:
-        answer = await receiver.send(message_id(store.identity, found.id, "test", secrets.token_hex(8)), TEST)
+        answer = await receiver.send(f"e3_{store.identity}_{found.id}_test_{secrets.token_hex(8)}", TEST)
     finally:
         await receiver.close()
     await actor.audit(store, EventName.AUDIT_WEBHOOK_TEST, message=f"{found.label}: {answer.words}")

@@ -142,7 +142,7 @@ async def test_what_arrived_stays_so_and_only_the_agent_that_delivers_notes_a_fa
     rows = {each.id: each for each in await store.run(ops.list_deliveries, webhook.id)}
     assert (rows[first.id].state, rows[first.id].attempts, rows[first.id].problem) == ("delivered", 1, None)
     assert (rows[second.id].state, rows[second.id].attempts) == ("waiting", 0)
-    assert await store.run(ops.repeat_deliveries, webhook.id) == 0
+    assert await store.run(ops.repeat_deliveries, webhook.id, None) == 0
     assert await store.run(ops.repeat_deliveries, webhook.id, first.id) == 0
 
 
@@ -165,7 +165,7 @@ async def test_after_a_day_a_message_is_dead_people_are_told_once_and_it_can_be_
     ]
     assert await due(store, webhook) == [third.id]
     assert await store.run(ops.repeat_deliveries, webhook.id, first.id) == 1
-    assert await store.run(ops.repeat_deliveries, webhook.id) == 1
+    assert await store.run(ops.repeat_deliveries, webhook.id, None) == 1
     again = await store.run(ops.list_deliveries, webhook.id, state="waiting")
     assert [(each.id, each.attempts) for each in again] == [(third.id, 0), (second.id, 0), (first.id, 0)]
     await fail(store, first)

@@ -37,7 +37,8 @@ class Program:
         self.room = room
         self.status: int | None = 204
         self.refused: set[str] = set()
-        """Subjects whose messages it answers with 500."""
+        """Subjects whose messages it refuses."""
+        self.refusal = 500
         self.arrived: list[tuple[str, int, str]] = []
         """Message id, number of the event, subject."""
         self.tried = 0
@@ -49,7 +50,7 @@ class Program:
         self.tried += 1
         message = Verifier(SECRET).verify(body, dict(headers))
         name, data = headers["webhook-id"], message["data"]
-        status = 500 if data["server"] in self.refused else self.status
+        status = self.refusal if data["server"] in self.refused else self.status
         if status == 204:
             self.arrived.append((name, data["event_id"], data["server"]))
         try:
@@ -179,10 +180,24 @@ async def test_one_subject_that_is_refused_holds_up_no_other_and_is_given_up_aft
     [alert] = await program.room.events(EventName.ALERT_WEBHOOK)
     assert "are dead: it answered HTTP 500" in alert
     program.refused = set()
-    await program.room.store.run(ops.repeat_deliveries, dead[0].webhook_id)
+    await program.room.store.run(ops.repeat_deliveries, dead[0].webhook_id, None)
     agent.see_event(Event(EventName.AUDIT_WEBHOOK_REPEAT))
     await program.room.clock.advance(120)
     assert [subject for _, _, subject in program.arrived[2:]] == ["bad", "bad"]
+    await program.kill()
+
+
+async def test_one_subject_that_makes_it_look_away_holds_up_no_other(program: Program) -> None:
+    await program.hook()
+    program.refused, program.refusal = {"bad"}, 503
+    agent = await program.agent()
+    for number in range(20):
+        await program.happen("bad", f"good{number}")
+        agent.see_event(Event(EventName.SERVER_UP))
+        await program.room.clock.advance(60)
+    await program.room.clock.advance(60)
+    assert [subject for _, _, subject in program.arrived] == [f"good{number}" for number in range(20)]
+    assert program.tried < 120
     await program.kill()
 
 

@@ -42,13 +42,14 @@ INSERT INTO deliveries (webhook_id, event_id, subject, body) VALUES (:webhook_id
 SELECT count(*) AS waiting FROM (SELECT 1 FROM deliveries WHERE webhook_id = :id AND {is_open_delivery} LIMIT :most) AS found;
 
 -- name: next_deliveries
--- The oldest message of each subject, those that are due first.
+-- The oldest message of each subject, those that are due first. A single one is of a subject that was tried least.
 SELECT deliveries.*, coalesce(-({seconds_since(next_attempt_at)}), 0) AS wait FROM deliveries
 WHERE webhook_id = :id AND {is_open_delivery} AND NOT EXISTS (
     SELECT 1 FROM deliveries AS earlier
     WHERE earlier.webhook_id = deliveries.webhook_id AND earlier.subject = deliveries.subject AND earlier.id < deliveries.id
         AND earlier.delivered_at IS NULL AND earlier.dead_at IS NULL)
-ORDER BY CASE WHEN next_attempt_at <= {now} THEN NULL ELSE next_attempt_at END NULLS FIRST, id LIMIT :most;
+ORDER BY CASE WHEN next_attempt_at <= {now} THEN NULL ELSE next_attempt_at END NULLS FIRST,
+    CASE WHEN :most = 1 THEN attempts ELSE 0 END, id LIMIT :most;
 
 -- name: note_delivered
 UPDATE deliveries SET delivered_at = {now}, attempts = attempts + 1, next_attempt_at = NULL, dead_at = NULL, problem = NULL
@@ -90,8 +91,8 @@ WHERE webhook_id = :webhook_id AND dead_at IS NOT NULL AND (CAST(:id AS bigint) 
 
 -- name: forget_deliveries
 DELETE FROM deliveries WHERE id IN (
-    SELECT id FROM deliveries WHERE delivered_at < {seconds_ago(86400 * :delivered_days)} LIMIT :most)
-OR id IN (SELECT id FROM deliveries WHERE dead_at < {seconds_ago(86400 * :dead_days)} LIMIT :most);
+    SELECT id FROM deliveries WHERE delivered_at < {seconds_ago(604800)} LIMIT 5000)
+OR id IN (SELECT id FROM deliveries WHERE dead_at < {seconds_ago(2592000)} LIMIT 5000);
 
 -- name: outputs_of_jobs
 SELECT id, external_id, outputs FROM jobs WHERE id IN ({numbers(:ids)});

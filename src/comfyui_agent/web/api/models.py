@@ -209,10 +209,6 @@ class WebhookTested(BaseModel):
     status: int = Field(description="What the receiver answered.")
 
 
-class WebhookRemoved(BaseModel):
-    removed: int
-
-
 class DeliveryShown(BaseModel):
     """A message to a webhook."""
 

@@ -15,7 +15,6 @@ from comfyui_agent.web.api.models import (
     DeliveriesRepeated,
     DeliveryPage,
     WebhookMade,
-    WebhookRemoved,
     WebhookShown,
     WebhookTested,
 )
@@ -38,7 +37,8 @@ async def webhook_of(
 
 
 Named = Annotated[Webhook, Depends(webhook_of)]
-DeliveryId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
+DeliveryId = Annotated[int | None, Field(ge=1, le=LARGEST_ID, description="The id of a message.")]
+REPEATING: dict[str, Any] = {"status_code": 202, "response_model": DeliveriesRepeated, "responses": problems(404, 409)}
 
 
 @router.get("", response_model=list[WebhookShown], responses=problems())
@@ -56,11 +56,10 @@ async def create(context: Here, by: ByAdmin, said: NewWebhookSaid) -> Any:
     return made.as_json() | {"waiting": 0, "dead": 0, "secret": secret}
 
 
-@router.post("/{name}/remove", response_model=WebhookRemoved, responses=problems(404))
-async def remove(context: Here, by: ByAdmin, found: Named) -> Any:
+@router.post("/{name}/remove", status_code=204, responses=problems(404))
+async def remove(context: Here, by: ByAdmin, found: Named) -> None:
     """Forget a webhook and what did not arrive. The next agent brings back one of its configuration. For admins."""
     await usecases.remove_webhook(context.store, by, found)
-    return {"removed": found.id}
 
 
 @router.post("/{name}/test", response_model=WebhookTested, responses=problems(404, 409))
@@ -85,18 +84,8 @@ async def deliveries(
     }
 
 
-@router.post("/{name}/repeat", status_code=202, response_model=DeliveriesRepeated, responses=problems(404, 409))
-async def repeat_all(context: Here, by: ByAdmin, found: Named) -> Any:
-    """Send all dead messages again. For admins."""
-    return {"repeated": await usecases.repeat_deliveries(context.store, by, found)}
-
-
-@router.post(
-    "/{name}/deliveries/{delivery}/repeat",
-    status_code=202,
-    response_model=DeliveriesRepeated,
-    responses=problems(404, 409),
-)
-async def repeat(context: Here, by: ByAdmin, found: Named, delivery: DeliveryId) -> Any:
-    """Send a dead message again. For admins."""
+@router.post("/{name}/repeat", **REPEATING)
+@router.post("/{name}/deliveries/{delivery}/repeat", **REPEATING)
+async def repeat(context: Here, by: ByAdmin, found: Named, delivery: DeliveryId = None) -> Any:
+    """Send one dead message again, or all of them. For admins."""
     return {"repeated": await usecases.repeat_deliveries(context.store, by, found, delivery)}
