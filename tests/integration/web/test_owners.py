@@ -125,6 +125,7 @@ MAKING = (
     "/login",
     "/logout",
     "/api/v1/results/export",
+    "/mcp",
     *ONWARD,
 )
 
