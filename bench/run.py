@@ -23,6 +23,7 @@ if "--quick" in sys.argv:
 import attacking
 import batching
 import browsing
+import bulking
 import driving
 import dropping
 import filling
@@ -55,6 +56,7 @@ BenchOfServer = Callable[[str, str], list[Line]]
 ALONE: dict[str, Bench] = {
     "queueing": queueing.measure,
     "filling": filling.measure,
+    "bulking": lambda: asyncio.run(bulking.measure()),
     "routing": routing.measure,
     "forecasting": forecasting.measure,
     "simulating": lambda: asyncio.run(simulating.measure()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import heapq
 import itertools
 from collections.abc import Callable, Collection, Iterable
@@ -265,7 +266,7 @@ class FakeComfy:
         self.downloads.append(result.filename)
         path = folder / f".{owner}.{result.filename}"
         path.write_bytes(PICTURE)
-        return StagedFile(result, path, FileKind("png", "image"), len(PICTURE))
+        return StagedFile(result, path, FileKind("png", "image"), len(PICTURE), hashlib.sha256(PICTURE).hexdigest())
 
     async def upload(self, source: Any, name: str, *, subfolder: str = "", overwrite: bool = False) -> Any:
         raise NotImplementedError

@@ -76,6 +76,8 @@ class Served:
         async with self.session.request(method, address, allow_redirects=False, **sent, **options) as response:
             data = await response.read()
             kind = response.headers.get("Content-Type", "")
+            if "ndjson" in kind:
+                return Answer(response.status, response.headers, data, [json.loads(line) for line in data.splitlines()])
             value = await response.json(content_type=None) if "json" in kind and data else None
             return Answer(response.status, response.headers, data, value)
 

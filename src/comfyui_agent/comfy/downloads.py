@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import os
 import shutil
@@ -32,6 +33,7 @@ class StagedFile:
     path: Path
     kind: FileKind
     size: int
+    sha256: str
 
     def publish(self, target: Path) -> Path:
         """Give the file its final name in the same folder, atomically. This waits for the disk."""
@@ -80,20 +82,23 @@ async def read_through(transport: Transport, result: ResultFile) -> Transfer:
 
 async def _stage_once(transport: Transport, result: ResultFile, folder: Path, owner: str) -> StagedFile:
     path = folder / f".{owner}{'-' if owner else ''}{uuid.uuid4().hex}{MARK}"
+    digest = hashlib.sha256()
     try:
-        head, size, unwritten = await _receive(transport, result, path)
+        head, size, unwritten = await _receive(transport, result, path, digest)
         kind = recognise(head, result.filename)
         keep = transport.limits.keep_free_bytes
-        await transport.disk.run(_finish, path, unwritten, size, kind, result.filename, keep)
+        await transport.disk.run(_finish, path, unwritten, digest, size, kind, result.filename, keep)
     except BaseException as error:
         path.unlink(missing_ok=True)
         if isinstance(error, OutputProblem):
             raise OutputProblem(f"{transport.address}: {error.message}") from None
         raise
-    return StagedFile(result, path, kind, size)
+    return StagedFile(result, path, kind, size, digest.hexdigest())
 
 
-async def _receive(transport: Transport, result: ResultFile, path: Path) -> tuple[bytes, int, bytes]:
+async def _receive(
+    transport: Transport, result: ResultFile, path: Path, digest: hashlib._Hash
+) -> tuple[bytes, int, bytes]:
     """Returns the first bytes, the size, and the bytes that are not in the file yet."""
     limit = transport.limits.file_bytes
     name = shapes.shown(result.filename)
@@ -113,7 +118,7 @@ async def _receive(transport: Transport, result: ResultFile, path: Path) -> tupl
             head = head if len(head) >= HEAD else (head + chunk)[:HEAD]
             waiting += chunk
             if len(waiting) >= WRITTEN_AT_ONCE:
-                await transport.disk.run(_append, path, bytes(waiting), keep)
+                await transport.disk.run(_append, path, bytes(waiting), digest, keep)
                 waiting.clear()
     if declared is not None and size != declared:
         raise OutputProblem(f"{name} is cut short: {size:,} of {declared:,} bytes came")
@@ -128,14 +133,18 @@ def expect_room(folder: Path, size: int, keep: int) -> None:
             raise OSError(errno.ENOSPC, "No space left but what paths.keep_free_gb keeps free")
 
 
-def _append(path: Path, data: bytes, keep: int) -> None:
+def _append(path: Path, data: bytes, digest: hashlib._Hash, keep: int) -> None:
+    digest.update(data)
     expect_room(path.parent, len(data), keep)
     with path.open("ab") as file:
         file.write(data)
 
 
-def _finish(path: Path, data: bytes, size: int, kind: FileKind, server_name: str, keep: int) -> None:
+def _finish(
+    path: Path, data: bytes, digest: hashlib._Hash, size: int, kind: FileKind, server_name: str, keep: int
+) -> None:
     """Write the rest, sync the file to disk, and check it. FileNotFoundError if someone removed the file."""
+    digest.update(data)
     expect_room(path.parent, len(data), keep)
     with path.open("ab") as file:
         file.write(data)

@@ -50,6 +50,12 @@ class Succeeded:
             return None
         return max(0.0, self.ended_at - self.started_at)
 
+    @property
+    def is_cached(self) -> bool:
+        """Whether nothing was executed but the nodes that save."""
+        made = set(self.entry.graph) - set(self.entry.outputs_to_execute) if self.entry else set()
+        return bool(made) and made <= self.cached_nodes
+
 
 @dataclass(frozen=True)
 class Failed:

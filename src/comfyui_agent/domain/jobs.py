@@ -201,6 +201,8 @@ class Attempt:
     """The values filled in for the server, by place, as JSON."""
     is_load: int | None = None
     """Whether its server had other models loaded when it was given the run. None: not known."""
+    is_cached: int | None = None
+    """Whether its server had the result in its cache."""
 
     def as_json(self) -> dict[str, Any]:
         """The row for scripts, with JSON columns as objects."""

@@ -49,6 +49,13 @@ class Sending:
     models: Sequence[str]
     attempt: Attempt | None
 
+    @property
+    def seeds(self) -> dict[str, int]:
+        """The seeds that it is made with, by place."""
+        return {
+            where: value for where, name, value in _inputs(self.graph) if name in SEED_INPUTS and type(value) is int
+        }
+
 
 def filled_in(plain: Graph, sent: Graph) -> dict[str, Any]:
     """By place, the inputs in which the sent graph differs from the plain one, and the hash of the plain one."""

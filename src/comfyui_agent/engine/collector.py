@@ -30,7 +30,7 @@ from comfyui_agent.pools import OBJECTS, PUBLISHING, Pool
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.operation import OperationRunner
-from comfyui_agent.store.records import Leased
+from comfyui_agent.store.records import Digest, Leased
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,9 @@ class Collector:
         try:
             while outputs is None:
                 outputs = await self._try_to_keep(leased, server, results, haul, check_server)
-            strays = await self.recorder.write(ops.complete_job, leased.lease, outputs, outcome.seconds)
+            strays = await self.recorder.write(
+                ops.complete_job, leased.lease, outputs, outcome.seconds, is_cached=outcome.is_cached
+            )
         except LeaseLost:
             if haul.files.is_remote:  # they may have arrived after whoever took the job over had cleaned up
                 await self.remove(haul.published)
@@ -244,7 +246,9 @@ class Collector:
             await self._make_room(leased, haul, existing, await self.store.run(ops.owned_files, existing))
         asked_at, until = self.clock.now(), self.leases.proved_until(leased.lease)
         renews = until - asked_at < self.leases.seconds / 2
-        had = await self.recorder.write(ops.claim_files, leased.lease, shown, self.leases.seconds, renews=renews)
+        digests = {name: Digest(file.sha256, file.size) for name, file in zip(shown, haul.staged, strict=True)}
+        claims = (leased.lease, shown, self.leases.seconds, digests)
+        had = await self.recorder.write(ops.claim_files, *claims, renews=renews)
         if renews:
             until = self.leases.prove(leased.lease, asked_at)
         haul.new.update(set(shown) - set(had) - haul.claimed)

@@ -63,6 +63,8 @@ class JobFilter:
     """When it ended: then or later, and before then."""
     prompt: str = ""
     """Words that are all in its prompt. Case does not matter for a to z."""
+    is_by_age: bool = False
+    """The newest first, whatever becomes of them meanwhile. A batch has its own order."""
 
     @property
     def words(self) -> list[str]:
@@ -166,6 +168,8 @@ def _orders(session: Session, wanted: JobFilter, order: str | None) -> list[job_
     """The orders to read one after the other. A later page goes on in the order of the first."""
     if wanted.batch_id:
         return [job_orders.members_of(wanted.batch_id, wanted.state)]
+    if wanted.is_by_age:
+        return [job_orders.NEWEST]
     if wanted.attention and not wanted.text:
         return [job_orders.ATTENTION]
     if wanted.rated in RATED and not wanted.text:
@@ -257,7 +261,7 @@ class _Reader:
         facts |= {"status": wanted.state and wanted.state.value, "attention": wanted.attention}
         facts |= {"rated": wanted.rated and wanted.rated.value, "words": wanted.words or None, "needs": self._needs}
         is_rest = order is job_orders.NEWEST or isinstance(order, job_orders.MatchingNames)
-        facts["not_beginning"] = wanted.text if is_rest else None
+        facts["not_beginning"] = (wanted.text or None) if is_rest else None
         most = self._limit + 1 - len(self._found)
         return self._session.rows("jobs_among", ids=ids, most=most, **facts)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from comfyui_agent.domain.jobs import Attempt, Job, JobId, Template
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.operation import Operation, figure, listing, query
@@ -32,13 +34,19 @@ def find_job_by_name(session: Session, name: str) -> Job | None:
 
 
 @query
+def find_external_ids(
+    session: Session, owner: int | None, ids: Sequence[str], *, with_filling: bool = False
+) -> dict[str, Holder]:
+    """What has these keys of a token. `owner` None: whoever asked without a token."""
+    rows = session.rows("holders_of_external_ids", owner=owner or 0, ids=ids, with_filling=with_filling)
+    return {row["external_id"]: record(Holder, row) for row in rows}
+
+
+@query
 def find_external_id(
     session: Session, owner: int | None, external_id: str, *, with_filling: bool = False
 ) -> Holder | None:
-    """What has a key that a token gave. `owner` None: whoever asked without a token."""
-    keys = {"owner": owner or 0, "external_id": external_id}
-    row = session.one("holder_of_external_id", **keys, with_filling=with_filling)
-    return None if row is None else record(Holder, row)
+    return find_external_ids(session, owner, [external_id], with_filling=with_filling).get(external_id)
 
 
 @query

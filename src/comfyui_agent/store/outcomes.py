@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from types import MappingProxyType
 from typing import Any
 
 from comfyui_agent.domain.events import Event, EventName
@@ -17,8 +18,8 @@ from comfyui_agent.store.grids import holder_of
 from comfyui_agent.store.leases import change_leased, lost
 from comfyui_agent.store.operation import Operation, column, query, transition
 from comfyui_agent.store.port import Deferred, Result, Session
-from comfyui_agent.store.records import Lease
-from comfyui_agent.store.rows import paths_in
+from comfyui_agent.store.records import Digest, Lease
+from comfyui_agent.store.rows import paths_in, record
 
 NOBODY = 0
 """Holds the files that are to be removed: no job has this number."""
@@ -28,12 +29,19 @@ LONGEST_TEXT = 8_000
 
 @transition
 def claim_files(
-    session: Session, lease: Lease, paths: Sequence[str], seconds: float, *, renews: bool = True
+    session: Session,
+    lease: Lease,
+    paths: Sequence[str],
+    seconds: float,
+    digests: Mapping[str, Digest] = MappingProxyType({}),
+    *,
+    renews: bool = True,
 ) -> list[str]:
     """Prove the lease, prolong it if this `renews`, and claim files. Returns those it had. FileTaken for another's."""
+    facts = {path: vars(digests.get(path, Digest())) for path in paths}
     if not renews:  # one statement for a name that is free
         holder = {"id": lease.job_id, "fence": lease.fence}
-        paths = [path for path in paths if not session.run("claim_free_file", path=path, **holder)]
+        paths = [path for path in paths if not session.run("claim_free_file", path=path, **holder, **facts[path])]
         if not paths:
             return []
     change_leased(session, "prove_lease", lease, seconds=seconds)
@@ -44,12 +52,20 @@ def claim_files(
             raise FileTaken(path, holder_of(owner))
         if owner is not None:
             ours.append(path)
-        elif not session.run("claim_file", path=path, job_id=lease.job_id):
+        if not session.run("claim_file", path=path, job_id=lease.job_id, **facts[path]):
             raise FileTaken(path, "another job, which claimed it at the same moment")
     return ours
 
 
 owned_files: Operation[[Sequence[str]], frozenset[str]] = column(frozenset, "owned_files", "paths")
+
+
+@query
+def digests_of(session: Session, paths: Sequence[str]) -> dict[str, Digest]:
+    """What these results were when they were published."""
+    return {row["path"]: record(Digest, row) for row in session.rows("digests_of_files", paths=paths)}
+
+
 recorded_files: Operation[[Sequence[str]], frozenset[str]] = column(frozenset, "recorded_files", "paths")
 """The paths that are, or once were, a result or a grid."""
 kept_pictures: Operation[[], frozenset[str]] = column(frozenset, "kept_pictures")
@@ -67,19 +83,25 @@ def with_unowned(session: Session, paths: Sequence[str], remove: Callable[[str],
     """Remove files that are nobody's, while nobody can claim them. One for which this returns False stays on record."""
     for path in paths:
         if session.one("owner_of_file", path=path) is None:
-            is_ours = session.run("claim_file", path=path, job_id=NOBODY)
+            is_ours = session.run("claim_file", path=path, job_id=NOBODY, **vars(Digest()))
             if is_ours and remove(path):
                 session.run("forget_stray", path=path)
 
 
 @transition
-def complete_job(session: Session, lease: Lease, outputs: Sequence[str], duration: float | None) -> Result[list[str]]:
-    """Record the result of a job. Returns other files of the job that nothing refers to any more."""
+def complete_job(
+    session: Session, lease: Lease, outputs: Sequence[str], duration: float | None, *, is_cached: bool = False
+) -> Result[list[str]]:
+    """Record the result of a job, and whether its server had it in its cache.
+
+    Returns other files of the job that nothing refers to any more.
+    """
     _keep_entry(session, lease)
     event = {"event": EventName.JOB_DONE.value, "failure_class": None, "message": None, "is_timed": True}
     run = {"job_id": lease.job_id, "attempt_id": lease.attempt_id, "sent": lease.sent, "outcome": DONE, "error": None}
     held = {"id": lease.job_id, "fence": lease.fence}
-    job = session.require("complete_job", lost(lease), **held, **event, **run, outputs=list(outputs), duration=duration)
+    made = {"outputs": list(outputs), "duration": duration, "is_cached": int(is_cached)}
+    job = session.require("complete_job", lost(lease), **held, **event, **run, **made)
     # Strays that cannot be told are on record as nobody's, and are removed later.
     return Deferred(lambda: list(paths_in(job()["strays"])), lambda _: [])
 

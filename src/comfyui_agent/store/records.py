@@ -109,6 +109,14 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Digest:
+    """What a result was when it was published. None: it is older than digests."""
+
+    sha256: str | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class Holder:
     """What a caller's own key stands for."""
 

@@ -6,8 +6,9 @@ import asyncio
 import json
 import logging
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 
 from comfyui_agent.access.gate import EVERYONE
 from comfyui_agent.access.problem import short_of
@@ -26,8 +27,9 @@ CATCHING_UP = 2
 MOST_BEHIND = 1_000
 HEARTBEAT = 10.0
 MOST_LISTENERS = 400
+MOST_WAITING = 400
 CALLER_SHARE = 4
-"""One token may hold one part in this many of the streams."""
+"""One token may hold one part in this many of the streams, and of the requests that wait."""
 
 
 class _Listener:
@@ -54,7 +56,9 @@ class EventFeed:
         self._while_heard = while_heard
         self._last_id = 0
         self._listeners: set[_Listener] = set()
-        self._is_closed = False
+        self.is_closed = False
+        self._waiting: dict[int | str, set[asyncio.Event]] = {}
+        self._waiting_of: Counter[str] = Counter()
         self._catching_up = asyncio.Semaphore(CATCHING_UP)
 
     async def begin(self) -> None:
@@ -90,6 +94,9 @@ class EventFeed:
                 if len(listener.waiting) > MOST_BEHIND:  # it can come back with the last id that it has
                     listener.is_dropped = True
                     self._listeners.discard(listener)
+        subject = event.batch_id if event.name.startswith("batch.") else event.job_id
+        for woken in self._waiting.get(subject or "", ()):
+            woken.set()
         self._on_event(event)
 
     def listen(
@@ -138,7 +145,7 @@ class EventFeed:
                     if is_wanted(event):
                         yield as_sent(event)
             sent_at = time.monotonic()
-            while not self._is_closed and not listener.is_dropped:
+            while not self.is_closed and not listener.is_dropped:
                 await SYSTEM_CLOCK.wait_for(listener.wakes, HEARTBEAT)
                 listener.wakes.clear()
                 while listener.waiting and not listener.is_dropped:
@@ -162,8 +169,27 @@ class EventFeed:
                 yield event
             after = events[-1].id
 
+    @contextmanager
+    def waiting_for(self, subject: int | str, caller: str = EVERYONE) -> Iterator[asyncio.Event]:
+        """Is set by every event of a job, by its id, or of a batch, and at the end. Problem 503 if too many wait."""
+        own = self._waiting_of[caller]
+        if self._waiting_of.total() >= MOST_WAITING or (caller != EVERYONE and own >= MOST_WAITING // CALLER_SHARE):
+            raise short_of("too many requests wait for the end of something", "Try again in 10 s.", seconds=10)
+        woken = asyncio.Event()
+        self._waiting_of[caller] += 1
+        self._waiting.setdefault(subject, set()).add(woken)
+        try:
+            yield woken
+        finally:
+            self._waiting_of[caller] -= 1
+            self._waiting[subject].discard(woken)
+            if not self._waiting[subject]:
+                del self._waiting[subject]
+
     async def close(self) -> None:
-        self._is_closed = True
+        self.is_closed = True
+        for woken in [each for waiting in self._waiting.values() for each in waiting]:
+            woken.set()
         for listener in self._listeners:
             listener.wakes.set()
 

@@ -33,7 +33,11 @@ PARSING_SHARE = 8
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 FORMS = ("/login", "/logout")
 """Plain forms, which work without scripts. All other bodies are JSON, but for uploads."""
-UPLOADS = {("POST", "/api/v1/workflows"): Role.ADMIN, ("POST", "/api/v1/inputs"): Role.USER}
+UPLOADS = {
+    ("POST", "/api/v1/workflows"): Role.ADMIN,
+    ("POST", "/api/v1/inputs"): Role.USER,
+    ("POST", "/api/v1/jobs/bulk"): Role.USER,
+}
 """Take a file as it is, and from whom."""
 PROBES = ("/healthz", "/readyz")
 MCP = "/mcp"
@@ -80,6 +84,7 @@ class Guard:
             await self._answer(scope, body, _Sender(send, is_tls=is_tls))
             return
         async with self._turns.turn(self._gate.proxies.client_of(Request(scope))) as end_turn:
+            scope["state"] = {**scope.get("state", {}), "end_turn": end_turn}
             await self._answer(scope, body, _Sender(send, end_turn, is_tls=is_tls))
 
     async def _answer(self, scope: Scope, body: RequestBody, send: _Sender) -> None:

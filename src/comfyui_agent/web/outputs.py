@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePath
@@ -15,6 +16,7 @@ from comfyui_agent.files.connect import open_files
 from comfyui_agent.files.port import Files, NoPlainFile
 from comfyui_agent.pictures.grid_sources import look_at
 from comfyui_agent.pictures.thumbnails import NoThumbnail
+from comfyui_agent.store.records import Digest
 from comfyui_agent.web.thumbnail_cache import ThumbnailCache
 
 WIDTHS = (160, 320, 640, 1280)
@@ -41,6 +43,9 @@ MEDIA_TYPES = {
     "m4a": "audio/mp4",
     "glb": "model/gltf-binary",
 }
+
+
+NO_DIGESTS: Mapping[str, Digest] = {}
 
 
 class NotShown(ValueError):
@@ -73,6 +78,9 @@ class Result:
     thumbnail: str | None
     """None if the result is no picture."""
     media_type: str
+    sha256: str | None = None
+    """None if it is older than digests."""
+    bytes: int | None = None
 
     def thumbnail_at(self, width: int) -> str:
         return (self.thumbnail or "").replace(f"?width={USUAL_WIDTH}&", f"?width={width}&")
@@ -130,11 +138,11 @@ class Outputs:
         """The file of a job's result on this machine. Raises NotShown."""
         return self.local(self.find(job, number))
 
-    def shown(self, job: Job, most: int | None = None) -> list[Result]:
+    def shown(self, job: Job, most: int | None = None, digests: Mapping[str, Digest] = NO_DIGESTS) -> list[Result]:
         """The results that may be served, in order, at most `most`. It checks each file."""
         version = version_of(job)
         numbered = ((number, self._known(recorded, version)) for number, recorded in enumerate(job.outputs, start=1))
-        shown = (_shown(job, number, result) for number, result in numbered if result is not None)
+        shown = (_shown(job, number, result, digests) for number, result in numbered if result is not None)
         return list(islice(shown, most))
 
     def bytes_of(self, job: Job) -> int:
@@ -231,8 +239,10 @@ def _gone(name: str) -> NotShown:
     return NotShown(f"{printable(name)} is not there any more")
 
 
-def _shown(job: Job, number: int, file: ResultFile) -> Result:
+def _shown(job: Job, number: int, file: ResultFile, digests: Mapping[str, Digest]) -> Result:
+    digest = digests.get(file.name, Digest())
     url = f"/api/v1/jobs/{job.id}/results/{number}"
     version = f"v={file.version}" + (f"&take={job.take}" if job.take is not None else "")
     thumbnail = f"{url}/thumbnail?width={USUAL_WIDTH}&{version}" if file.is_picture else None
-    return Result(number, file.path.name, f"{url}?{version}", thumbnail, file.media_type)
+    address = f"{url}?{version}"
+    return Result(number, file.path.name, address, thumbnail, file.media_type, digest.sha256, digest.bytes)

@@ -27,6 +27,7 @@ from comfyui_agent.web import openapi, probes, site
 from comfyui_agent.web.api import (
     batches,
     books,
+    bulk,
     event_routes,
     exports,
     inputs,
@@ -68,7 +69,7 @@ def create_app(context: Context) -> FastAPI:
         default_response_class=JsonAnswer,
     )
     app.state.context = context
-    queue = (jobs, variations, job_results, exports, batches, books)
+    queue = (bulk, jobs, variations, job_results, exports, batches, books)
     routes = (*queue, servers, workflows, inputs, reports, notifications, event_routes)
     for module in (*routes, probes, openapi, site):
         app.include_router(module.router)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
@@ -13,7 +14,9 @@ from urllib.parse import quote
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from comfyui_agent.access.problem import (
     BAD_CURSOR,
@@ -58,6 +61,27 @@ class JsonAnswer(JSONResponse):
         except (ValueError, TypeError):
             return self.render(_plain(content))
         return text.encode("utf-8") if is_whole(text) else json.dumps(content, separators=(",", ":")).encode("ascii")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An answer to GET has an ETag of its body, and is 304 for a client that has it."""
+        if scope["method"] == "GET" and self.status_code == 200:
+            tag = f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
+            self.headers.setdefault("ETag", tag)
+            if is_known(scope, tag):
+                await not_modified(self.headers)(scope, receive, send)
+                return
+        await super().__call__(scope, receive, send)
+
+
+def is_known(scope: Scope, tag: str) -> bool:
+    """Whether If-None-Match has this ETag."""
+    said = [each.strip().removeprefix("W/") for each in Headers(scope=scope).get("if-none-match", "").split(",")]
+    return bool(tag) and (tag in said or "*" in said)
+
+
+def not_modified(headers: Mapping[str, str]) -> Response:
+    kept = ("etag", "cache-control")
+    return Response(status_code=304, headers={name: headers[name] for name in kept if name in headers})
 
 
 def _plain(value: Any) -> Any:
@@ -151,13 +175,18 @@ def wants_page(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith("/api/")
 
 
-def shown(request: Request, problem: Problem) -> Response:
-    """The answer for a problem, without the path of the workspace."""
+def without_paths(request: Request, problem: Problem) -> Problem:
+    """The problem, without the path of the workspace."""
     context: Context | None = getattr(request.app.state, "context", None) if "app" in request.scope else None
     if context is not None:
         shorten = context.workspace.without_root
         errors = [(key, shorten(message)) for key, message in problem.errors]
         problem = replace(problem, detail=shorten(problem.detail), remedy=shorten(problem.remedy), errors=errors)
+    return problem
+
+
+def shown(request: Request, problem: Problem) -> Response:
+    problem = without_paths(request, problem)
     if not wants_page(request):
         return JsonAnswer(problem.as_json(), problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
     from comfyui_agent.web.html import environment

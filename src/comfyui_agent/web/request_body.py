@@ -103,6 +103,11 @@ def check_json(headers: Headers, body: bytes) -> None:
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise Problem(415, f"what was sent is {media_type[:100]!r}", "Send it with Content-Type: application/json.")
+    parsed_json(body)
+
+
+def parsed_json(body: bytes) -> Any:
+    """What a body says. Problem 400 if it is not JSON, 413 if it is too complex."""
     try:
         text = body.decode("utf-8")
         _check_count(text)
@@ -111,6 +116,7 @@ def check_json(headers: Headers, body: bytes) -> None:
         written = json.dumps(value, ensure_ascii=False, allow_nan=False)  # fails for numbers beyond a float
         if "\\u" in text and not is_whole(written):
             raise ValueError("it has half characters (lone surrogates)")
+        return value
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
         raise Problem(400, f"what was sent is no JSON: {reason[:300]}", "Send it again as JSON.") from None

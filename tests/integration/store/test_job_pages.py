@@ -147,6 +147,21 @@ async def test_jobs_that_move_on_while_someone_reads_trouble_nobody(store: Store
     assert third.cursor is None
 
 
+async def test_by_age_every_job_is_on_one_page_whatever_becomes_of_it_meanwhile(store: Store) -> None:
+    ids = await store.run(ops.submit_jobs, [wish(f"{number:02}", priority=number % 5) for number in range(24)])
+    seen: list[int] = []
+    cursor: str | None = None
+    while True:
+        page = await store.run(ops.job_page, JobFilter(is_by_age=True), cursor, 5)
+        seen += [job.id for job in page.jobs]
+        if (cursor := page.cursor) is None:
+            break
+        leased = await lease(store, most=4)  # the order of their work changes: pending, processing, done
+        await land(store, leased[:2])
+        await store.run(ops.submit_jobs, [wish(f"newer {len(seen)}")])
+    assert seen == sorted((job_id for job_id in ids if job_id is not None), reverse=True)
+
+
 @pytest.mark.parametrize("limit", [-5, 0, 1])
 async def test_a_page_has_at_least_one_job(store: Store, limit: int) -> None:
     await submit_one(store, "a")

@@ -13,6 +13,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.retry_policy import GiveUp, Retry, Tally
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import FileTaken
+from comfyui_agent.store.records import Digest
 from comfyui_agent.store.store import Store
 from support.stores import (
     LEASE_SECONDS,
@@ -230,6 +231,19 @@ async def test_files_are_noted_before_they_are_there(store: Store, database: Dat
     assert {row["path"] for row in database.by_hand("SELECT path FROM files")} == {"a.png", "b.png", "c.png"}
     database.clock.advance(LEASE_SECONDS)
     assert (await the_job(store)).lease_expires_at == database.clock.text()
+
+
+@pytest.mark.parametrize("renews", [True, False])
+async def test_a_result_is_noted_with_its_digest_and_the_newest_one_counts(store: Store, *, renews: bool) -> None:
+    leased = await submit_and_lease(store)
+    first, second = Digest("aa", 1), Digest("bb", 2**40)
+    for digest in (first, second):
+        await store.run(ops.claim_files, leased.lease, ["a.png"], LEASE_SECONDS, {"a.png": digest}, renews=renews)
+        assert await store.run(ops.digests_of, ["a.png", "b.png"]) == {"a.png": digest}
+    await store.run(ops.complete_job, leased.lease, ["a.png"], 1.0, is_cached=renews)
+    assert await store.run(ops.digests_of, ["a.png"]) == {"a.png": second}
+    [attempt] = await store.run(ops.list_attempts, leased.lease.job_id)
+    assert attempt.is_cached == int(renews)
 
 
 async def test_a_file_of_another_job_is_never_taken(store: Store, database: Database) -> None:

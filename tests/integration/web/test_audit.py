@@ -91,7 +91,11 @@ async def test_every_route_that_changes_something_is_in_this_list(locked: tuple[
     in_test_processes = ("POST", "/api/v1/servers/{name}/restart")
     with_a_receiver = ("POST", "/api/v1/notify/test")
     in_test_variations = {("POST", f"/api/v1/jobs/{{name}}/{what}") for what in ("again", "vary", "use")}
-    in_test_variations |= {("PUT", "/api/v1/jobs/{name}/take"), ("POST", "/api/v1/inputs")}
+    in_test_variations |= {
+        ("PUT", "/api/v1/jobs/{name}/take"),
+        ("POST", "/api/v1/inputs"),
+        ("POST", "/api/v1/jobs/bulk"),
+    }
     looks = ("POST", "/api/v1/results/export")
     in_test_access_of_mcp = ("POST", "/mcp")
     others = {looks, in_test_access_of_mcp, in_test_processes, with_a_receiver, *in_test_variations}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from dataclasses import replace
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.records import Digest
 from support.pictures import opened, png
 from support.web import SERVER, Served, check_problem
 
@@ -129,6 +132,22 @@ async def test_a_job_is_shown_with_its_runs_its_results_and_its_workflow(house: 
     assert workflow["workflow_id"] == "picture"
     assert workflow["prompt"]["1"]["class_type"] == "EmptyImage"
     assert workflow["inputs"] == {"1.color": 1}
+
+
+async def test_a_result_says_what_it_was_when_it_was_published(house: Served) -> None:
+    await house.job("digested", priority=-200)
+    [leased] = await house.lease()
+    content, path = png(), f"jobs/finished/image/result_{leased.lease.job_id}_1.png"
+    digest = Digest(hashlib.sha256(content).hexdigest(), len(content))
+    await house.store.run(ops.claim_files, leased.lease, [path], 60.0, {path: digest})
+    await house.finish(leased, content, content)
+    shown = (await house.get("/api/v1/jobs/digested")).value
+    assert [(each["sha256"], each["bytes"]) for each in shown["results"]] == [(*vars(digest).values(),), (None, None)]
+    assert (shown["seeds"], shown["models"], shown["from_cache"]) == ({}, [], False)
+    answer = await house.get(shown["results"][0]["url"])
+    said = base64.b64encode(hashlib.sha256(answer.body).digest()).decode()
+    assert (answer.headers["ETag"], answer.headers["Repr-Digest"]) == (f'"{digest.sha256}"', f"sha-256=:{said}:")
+    assert "Repr-Digest" not in (await house.get(shown["results"][1]["url"])).headers
 
 
 async def test_a_failed_job_says_what_happened_in_each_run(house: Served) -> None:

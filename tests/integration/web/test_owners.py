@@ -122,6 +122,7 @@ MAKING = (
     "/api/v1/batches",
     "/api/v1/books",
     "/api/v1/inputs",
+    "/api/v1/jobs/bulk",
     "/login",
     "/logout",
     "/api/v1/results/export",

@@ -53,6 +53,7 @@ def test_a_success_tells_its_results_its_cache_and_its_time() -> None:
     assert isinstance(outcome, Succeeded)
     assert [file.filename for file in outcome.results.files] == ["x_00001_.png"]
     assert outcome.cached_nodes == {"1"}
+    assert outcome.is_cached
     assert outcome.seconds == 2.5
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ from comfyui_agent.files.folder import Folder
 from comfyui_agent.pools import Pool
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseAway
-from comfyui_agent.store.records import Window
+from comfyui_agent.store.records import Digest, Window
 from support.engine import FIRST, GRAPH, PICTURE, Room, run_here
 from support.stores import intercept, register
 
@@ -33,6 +34,16 @@ async def test_a_job_is_rendered_once_and_its_result_is_there_when_it_is_done(ro
     assert [each.outcome for each in await room.attempts()] == ["done"]
 
 
+async def test_a_result_is_recorded_with_the_digest_of_its_bytes(room: Room) -> None:
+    await room.submit("a")
+    await room.start()
+    room.comfy.render()
+    await room.clock.advance(1)
+    [path] = (await room.job("a")).outputs
+    digest = Digest(hashlib.sha256(PICTURE).hexdigest(), len(PICTURE))
+    assert await room.store.run(ops.digests_of, [path]) == {path: digest}
+
+
 async def test_a_job_that_is_rendered_again_names_each_result_apart_also_after_a_kill(room: Room) -> None:
     """The second agent finds the name that the first one had claimed for the same take, and no other."""
     await room.submit("a")
@@ -45,7 +56,7 @@ async def test_a_job_that_is_rendered_again_names_each_result_apart_also_after_a
         await room.clock.advance(1)
         claimed = f"jobs/finished/image/a_{number}.png"
         await room.store.driver.write(
-            lambda session, claimed=claimed: session.run("claim_file", path=claimed, job_id=1)
+            lambda session, claimed=claimed: session.run("claim_file", path=claimed, job_id=1, sha256=None, bytes=None)
         )
         (room.workspace.root / claimed).write_bytes(b"half")
         room.comfy.render()

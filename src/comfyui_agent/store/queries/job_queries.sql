@@ -4,14 +4,14 @@ SELECT graph FROM templates WHERE hash = :hash;
 -- name: job_by_id
 SELECT * FROM jobs WHERE id = :id;
 
--- name: holder_of_external_id
--- The job or batch that has a caller's own key. One that is still being filled is left out unless it is asked for.
-SELECT 'job' AS kind, CAST(id AS text) AS id, config_name AS name, digest FROM jobs
-WHERE coalesce(created_by, 0) = :owner AND external_id = :external_id
+-- name: holders_of_external_ids
+-- The jobs and batches that have a caller's own keys. What is still being filled is left out unless it is asked for.
+SELECT external_id, 'job' AS kind, CAST(id AS text) AS id, config_name AS name, digest FROM jobs
+WHERE coalesce(created_by, 0) = :owner AND external_id IS NOT NULL AND external_id IN ({texts(:ids)})
 UNION ALL
-SELECT CASE kind WHEN 'book' THEN 'book' ELSE 'batch' END, id, name, NULL FROM batches
-WHERE coalesce(created_by, 0) = :owner AND external_id = :external_id AND (:with_filling OR status <> 'pending')
-LIMIT 1;
+SELECT external_id, CASE kind WHEN 'book' THEN 'book' ELSE 'batch' END, id, name, NULL FROM batches
+WHERE coalesce(created_by, 0) = :owner AND external_id IS NOT NULL AND external_id IN ({texts(:ids)})
+    AND (:with_filling OR status <> 'pending');
 
 -- name: job_by_name
 SELECT * FROM jobs WHERE config_name = :name;

@@ -8,17 +8,20 @@ WHERE grid_files.path = :path;
 
 -- name: claim_file
 -- Nothing if another job has claimed it meanwhile.
-INSERT INTO files (path, job_id) VALUES (:path, :job_id)
-ON CONFLICT (path) DO UPDATE SET job_id = excluded.job_id
+INSERT INTO files (path, job_id, sha256, bytes) VALUES (:path, :job_id, :sha256, :bytes)
+ON CONFLICT (path) DO UPDATE SET job_id = excluded.job_id, sha256 = excluded.sha256, bytes = excluded.bytes
 WHERE files.job_id = excluded.job_id OR NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = files.job_id);
 
 -- name: claim_free_file
 -- Nothing if the name is not free, or the lease is lost.
-INSERT INTO files (path, job_id)
-SELECT :path, id FROM jobs
+INSERT INTO files (path, job_id, sha256, bytes)
+SELECT :path, id, :sha256, CAST(:bytes AS bigint) FROM jobs
 WHERE id = :id AND fence = :fence AND status = 'processing'
     AND NOT EXISTS (SELECT 1 FROM grid_files WHERE grid_files.path = :path)
 ON CONFLICT (path) DO NOTHING;
+
+-- name: digests_of_files
+SELECT path, sha256, bytes FROM files WHERE path IN ({texts(:paths)});
 
 -- name: files_of_job
 SELECT path FROM files WHERE job_id = :job_id;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,9 +24,11 @@ from comfyui_agent.engine.service import take_back
 from comfyui_agent.pools import FILES, RENDERING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
+from comfyui_agent.store.records import Digest
 from comfyui_agent.usecases import batches as usecases
 from comfyui_agent.usecases.sweeps import Defined, Planner, plan_sweep, queue_sweep
 from comfyui_agent.web.api.models import (
+    BatchAwaited,
     BatchMade,
     BatchPageShown,
     BatchShown,
@@ -56,6 +58,7 @@ from comfyui_agent.web.openapi import AsInteger, file_answers, problems
 from comfyui_agent.web.problems import JsonAnswer
 from comfyui_agent.web.submissions import check_bytes
 from comfyui_agent.web.sweep_planning import CallersPlanner
+from comfyui_agent.web.waiting import Seconds, until_ended
 
 MOST_WITH_JOBS = 1_000
 MOST_PLANNED = 1_000
@@ -208,9 +211,35 @@ def _first(combinations: Combinations) -> list[dict[str, Any]]:
 @router.get("/{batch_id}", response_model=BatchWhole, responses=problems(404, 409))
 async def show(context: Here, _: User, batch: NamedBatch) -> Any:
     """One batch: how it stands, its axes, and its jobs where they are not too many."""
+    return await _whole(context, batch)
+
+
+@router.get("/{batch_id}/wait", response_model=BatchAwaited, responses=problems(404, 409))
+async def wait(context: Here, caller: User, request: Request, batch: NamedBatch, seconds: Seconds = 25) -> Any:
+    """The same, as soon as all of it has ended, or after so many seconds as it is then. Ask again until `is_ended`."""
+    found, is_ended = await ended_batch(context, caller, request, batch, seconds)
+    return await _whole(context, found, is_ended=is_ended)
+
+
+async def ended_batch(
+    context: Context, caller: User, request: Request, batch: Batch, seconds: int
+) -> tuple[Batch, bool]:
+    """A batch once it has ended, or as it is after a time; and whether it has."""
+
+    async def now() -> Batch:
+        return await context.store.run(ops.find_batch, batch.id) or batch
+
+    async def has_ended() -> bool:
+        return (await now()).status.has_ended
+
+    is_ended = await until_ended(context.event_feed, request, caller, batch.id, has_ended, seconds)
+    return await now(), is_ended
+
+
+async def _whole(context: Context, batch: Batch, **more: Any) -> JsonAnswer:
     members = JobFilter(batch_id=batch.id)
     page = await context.store.run(ops.job_page, members, None, MOST_WITH_JOBS, most_bytes=MOST_BYTES)
-    shown = shown_batch(batch) | await maker_of(context, batch) | {"axes": batch.metadata.get("axes")}
+    shown = shown_batch(batch) | await maker_of(context, batch) | {"axes": batch.metadata.get("axes"), **more}
     shown["eta_seconds"] = await context.forecasts.left(batch)
     return await RENDERING.run(
         lambda: JsonAnswer(shown | {"jobs": None if page.cursor else list(map(listed, page.jobs))})
@@ -222,21 +251,23 @@ async def results(context: Here, _: User, batch: NamedBatch, limit: Limit = 100,
     """The members of a batch in their order, each with its settings and its results."""
     page = await context.store.run(ops.job_page, JobFilter(batch_id=batch.id), cursor, limit, most_bytes=MOST_BYTES)
 
+    digests = await context.store.run(ops.digests_of, [path for job in page.jobs for path in job.outputs])
+
     def shown() -> JsonAnswer:
-        found = [_member(context, batch, job) for job in page.jobs]
+        found = [_member(context, batch, job, digests) for job in page.jobs]
         return JsonAnswer({"batch_id": batch.id, "results": found, "next": page.cursor})
 
     return await FILES.run(shown)
 
 
-def _member(context: Context, batch: Batch, job: Job) -> dict[str, Any]:
+def _member(context: Context, batch: Batch, job: Job, digests: Mapping[str, Digest]) -> dict[str, Any]:
     is_failed = job.status is JobStatus.FAILED
     return fields_of(MemberShown, job) | {
         "index": job.batch_index,
         "name": job.config_name,
         "reason": (job.error_trace or "").partition("\n")[0] or None if is_failed else None,
         "settings": settings_of(job, batch),
-        "results": list(map(asdict, context.outputs.shown(job))),
+        "results": list(map(asdict, context.outputs.shown(job, None, digests))),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Body, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import Field
 
@@ -16,8 +16,8 @@ from comfyui_agent.domain.texts import parsed
 from comfyui_agent.pools import RENDERING, REQUESTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.usecases.books import RequestedBook, queue_book, read_book, regenerate_pages
-from comfyui_agent.web.api.batches import page_of_batches, the_batch_with
-from comfyui_agent.web.api.models import BookPageShown, BookShown, Regenerated
+from comfyui_agent.web.api.batches import ended_batch, page_of_batches, the_batch_with
+from comfyui_agent.web.api.models import BookAwaited, BookPageShown, BookShown, Regenerated
 from comfyui_agent.web.api.parameters import (
     PREFIX,
     By,
@@ -38,6 +38,7 @@ from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
 from comfyui_agent.web.openapi import AsInteger, problems
 from comfyui_agent.web.problems import JsonAnswer
 from comfyui_agent.web.submissions import check_bytes
+from comfyui_agent.web.waiting import Seconds
 
 MOST_PAGES_NAMED = 10_000
 MOST_PAGES = 1_000
@@ -121,6 +122,13 @@ async def create(context: Here, by: By, caller: User, said: NewBookSaid, key: Ke
 async def show(context: Here, _: User, book: NamedBook, after: After = 0) -> Any:
     """A book: every page with its badge, its retries, and what went wrong."""
     return await RENDERING.run(JsonAnswer, await _shown(context, book, after))
+
+
+@router.get(f"{PREFIX}/books/{{book_id}}/wait", response_model=BookAwaited, responses=problems(404, 409))
+async def wait(context: Here, caller: User, request: Request, book: NamedBook, seconds: Seconds = 25) -> Any:
+    """The same, as soon as all of it has ended, or after so many seconds as it is then. Ask again until `is_ended`."""
+    found, is_ended = await ended_batch(context, caller, request, book, seconds)
+    return await RENDERING.run(JsonAnswer, await _shown(context, found) | {"is_ended": is_ended})
 
 
 async def _shown(context: Context, book: Batch, after: int = 0) -> dict[str, Any]:

@@ -81,9 +81,16 @@ class JobShown(JobRow):
     created_by_name: str | None = Field(description="What that token is called.")
     attempts: list[AttemptRow]
     models: list[str] = Field(description="Model files in the workflow as it was sent, or would be.")
+    seeds: dict[str, int] = Field(description="The seeds that it is made with, by place.")
+    from_cache: bool = Field(description="Whether nothing was rendered: its server had it, or it was reused.")
     given: list[GivenShown] = Field(description="The values it is made with, the prompt and the seed first.")
     results: list[Result]
     live: LiveFacts | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobAwaited(JobShown):
+    is_ended: bool = Field(description="Whether it is done or has failed. If not, ask again.")
 
 
 class TakeShown(BaseModel):

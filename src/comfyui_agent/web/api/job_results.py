@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
@@ -11,6 +12,8 @@ from comfyui_agent.access.problem import Problem
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.engine.live_runs import read_preview
 from comfyui_agent.pools import FILES
+from comfyui_agent.store import operations as ops
+from comfyui_agent.store.records import Digest
 from comfyui_agent.usecases.takes import takes_of
 from comfyui_agent.web.api.parameters import PREFIX, Here, NamedJob, User
 from comfyui_agent.web.api.responses import FileAnswer
@@ -59,7 +62,12 @@ async def result(context: Here, _: User, job: OfTake, number: Number, v: Version
         path = await FILES.run(context.outputs.local, found)
     except NotShown as error:
         raise Problem(404, str(error), f"See {PREFIX}/jobs/{job.id}.") from None
-    headers = {"Cache-Control": _kept(job, found, v), "Content-Security-Policy": "sandbox; default-src 'none'"}
+    digest = (await context.store.run(ops.digests_of, [found.name])).get(found.name, Digest())
+    headers = {
+        **_digest_headers(digest),
+        "Cache-Control": _kept(job, found, v),
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+    }
     kind = "attachment" if found.media_type == ATTACHMENT else "inline"
     return FileAnswer(
         path,
@@ -96,6 +104,13 @@ async def preview(context: Here, _: User, job: NamedJob) -> Response:
     if data is None or not kind.startswith("image/"):
         raise Problem(409, f"there is no preview of {job.config_name!r} now", f"See {PREFIX}/jobs/{job.id}.")
     return Response(data, media_type=kind)
+
+
+def _digest_headers(digest: Digest) -> dict[str, str]:
+    if digest.sha256 is None:
+        return {}
+    coded = base64.b64encode(bytes.fromhex(digest.sha256)).decode("ascii")
+    return {"ETag": f'"{digest.sha256}"', "Repr-Digest": f"sha-256=:{coded}:"}
 
 
 def _kept(job: Job, found: ResultFile, version: str | None) -> str:

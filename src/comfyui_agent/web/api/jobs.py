@@ -15,7 +15,7 @@ from comfyui_agent.access.problem import Problem, ended_early
 from comfyui_agent.config.settings import Priority
 from comfyui_agent.domain.batches import mint_batch_id
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.jobs import REJECT, STAR, Job
+from comfyui_agent.domain.jobs import DONE, REJECT, STAR, Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.pools import FILES, RENDERING
@@ -24,7 +24,16 @@ from comfyui_agent.store.job_pages import JobFilter, Rated
 from comfyui_agent.usecases import jobs as usecases
 from comfyui_agent.usecases.job_files import retry_jobs
 from comfyui_agent.usecases.whereabouts import Whereabouts
-from comfyui_agent.web.api.job_models import Changed, GivenShown, JobPageShown, JobRemoved, JobRow, JobShown, LiveFacts
+from comfyui_agent.web.api.job_models import (
+    Changed,
+    GivenShown,
+    JobAwaited,
+    JobPageShown,
+    JobRemoved,
+    JobRow,
+    JobShown,
+    LiveFacts,
+)
 from comfyui_agent.web.api.parameters import (
     PREFIX,
     By,
@@ -44,6 +53,7 @@ from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
 from comfyui_agent.web.openapi import AsInteger, problems
 from comfyui_agent.web.problems import JsonAnswer
+from comfyui_agent.web.waiting import Seconds, until_ended
 
 MOST_NAMES = 10_000
 MOST_AT_ONCE = 100_000
@@ -130,6 +140,10 @@ async def list_jobs(
     until: Annotated[Moment | None, Query(description="Only what ended before.")] = None,
     prompt: Annotated[str, Query(max_length=200, description="Words of the prompt. Only results are found.")] = "",
     external_id: OwnKey = None,
+    order: Annotated[
+        Literal["newest"] | None,
+        Query(description="newest: by age, so that each is there once, whatever happens meanwhile."),
+    ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Any:
@@ -152,6 +166,7 @@ async def list_jobs(
         since=since,
         until=until,
         prompt=prompt,
+        is_by_age=order is not None,
     )
     async with context.long_lists.turn() if limit > LONG_LIST else nullcontext():
         await _check_there(request)
@@ -223,20 +238,42 @@ async def rate_several(context: Here, by: By, said: RatedSaid) -> Any:
 @router.get("/{name}", response_model=JobShown, responses=problems(404))
 async def show(context: Here, _: User, job: NamedJob) -> Any:
     """One job: its state, its results, every run and what went wrong."""
+    return JsonAnswer(await _whole(context, job))
+
+
+@router.get("/{name}/wait", response_model=JobAwaited, responses=problems(404))
+async def wait(context: Here, caller: User, request: Request, job: NamedJob, seconds: Seconds = 25) -> Any:
+    """The same, as soon as it has ended, or after so many seconds as it is then. Ask again until `is_ended`."""
+
+    async def now() -> Job:
+        return await context.store.run(ops.find_job_by_id, job.id) or job
+
+    async def has_ended() -> bool:
+        return (await now()).status in (JobStatus.DONE, JobStatus.FAILED)
+
+    is_ended = await until_ended(context.event_feed, request, caller, job.id, has_ended, seconds)
+    return JsonAnswer(await _whole(context, await now()) | {"is_ended": is_ended})
+
+
+async def _whole(context: Context, job: Job) -> dict[str, Any]:
     attempts = await context.store.run(ops.list_attempts, job.id)
     sending = await context.submissions.sending(job, attempts)
     run = next((run for run in await context.fleet.live() if run.job_id == job.id), None)
     live = None if run is None else fields_of(LiveFacts, run)
     if live is not None:
         live["preview"] = f"{PREFIX}/jobs/{job.id}/preview?v={live['preview']}" if live["preview"] else None
+    digests = await context.store.run(ops.digests_of, job.outputs)
     more = {
         "attempts": [attempt.as_json() for attempt in attempts],
         "models": sending.models,
+        "seeds": sending.seeds,
+        "from_cache": job.reused_from is not None
+        or any(run.is_cached for run in [each for each in attempts if each.outcome == DONE][-1:]),
         "given": [fields_of(GivenShown, each) for each in sending.given],
-        "results": list(map(asdict, await FILES.run(context.outputs.shown, job))),
+        "results": list(map(asdict, await FILES.run(context.outputs.shown, job, None, digests))),
         "live": live,
     }
-    return JsonAnswer(await whole_job(context, job) | await maker_of(context, job) | more)
+    return await whole_job(context, job) | await maker_of(context, job) | more
 
 
 @router.get("/{name}/explain", response_model=Whereabouts, responses=problems(404))

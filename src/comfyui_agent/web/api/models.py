@@ -52,6 +52,10 @@ class BatchWhole(BatchShown):
     jobs: list[JobListed] | None
 
 
+class BatchAwaited(BatchWhole):
+    is_ended: bool = Field(description="If not, ask again.")
+
+
 class SweepPlan(BaseModel):
     """What a sweep would queue."""
 
@@ -109,6 +113,10 @@ class BookShown(BatchShown):
     eta_seconds: float | None = Field(description=ETA)
     pages: list[PageRow] = Field(description="At most 1,000. Failures and metadata that are too long are shortened.")
     next: int | None = Field(description="The number to ask for pages after; null at the end.")
+
+
+class BookAwaited(BookShown):
+    is_ended: bool = Field(description="If not, ask again.")
 
 
 class BookPageShown(BaseModel):

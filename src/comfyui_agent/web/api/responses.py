@@ -16,6 +16,7 @@ from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web.context import Context
+from comfyui_agent.web.problems import is_known, not_modified
 
 MOST_BYTES = 2 * 1024 * 1024
 """A page of a list ends before its texts take more."""
@@ -25,6 +26,9 @@ class FileAnswer(FileResponse):
     """A file, whole or in parts. Errors are Problems."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if is_known(scope, self.headers.get("etag", "")):
+            await not_modified(self.headers)(scope, receive, send)
+            return
         has_begun = False
 
         async def sending(message: Message) -> None:

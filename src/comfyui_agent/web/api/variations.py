@@ -174,9 +174,11 @@ async def vary(
 async def list_takes(context: Here, _: User, job: NamedJob) -> Any:
     """Every result that this job has made, oldest first, and which of them counts."""
     takes = await takes_of(context.store, job)
+    digests = await context.store.run(ops.digests_of, [path for take in takes for path in take.outputs])
 
     def shown() -> list[dict[str, Any]]:
-        results = (context.outputs.shown(job.of_take(take.number, take.outputs)) for take in takes)
+        each_job = (job.of_take(take.number, take.outputs) for take in takes)
+        results = (context.outputs.shown(each, None, digests) for each in each_job)
         return [{**asdict(take), "results": list(map(asdict, each))} for take, each in zip(takes, results, strict=True)]
 
     return JsonAnswer({"takes": await FILES.run(shown)})

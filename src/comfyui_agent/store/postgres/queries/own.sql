@@ -229,7 +229,7 @@ told AS (
     INSERT INTO events (at, event, job_id, prompt_id, server, duration_sec)
     SELECT {now}, :event, id, prompt_id, server, round(CAST(duration AS numeric), 3) FROM completed),
 ended AS (
-    UPDATE attempts SET outcome = :outcome, ended_at = {now}, sent = coalesce(:sent, sent) FROM completed
+    UPDATE attempts SET outcome = :outcome, ended_at = {now}, sent = coalesce(:sent, sent), is_cached = :is_cached FROM completed
     WHERE attempts.id = :attempt_id AND outcome IS NULL
     RETURNING completed.needs, attempts.server, is_load),
 disclaimed AS (

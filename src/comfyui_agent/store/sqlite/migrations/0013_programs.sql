@@ -7,6 +7,7 @@ CREATE UNIQUE INDEX idx_batches_external ON batches(coalesce(created_by, 0), ext
 -- Digest and size of a result, as it was published.
 ALTER TABLE files ADD COLUMN sha256 TEXT;
 ALTER TABLE files ADD COLUMN bytes INTEGER;
+ALTER TABLE attempts ADD COLUMN is_cached INTEGER;  -- whether its server had the result in its cache
 
 ALTER TABLE jobs ADD COLUMN reuse TEXT;           -- 'same': a recorded result of the same fingerprint will do
 ALTER TABLE jobs ADD COLUMN fingerprint TEXT;     -- of all that decides the result: graph, inputs, models, server version

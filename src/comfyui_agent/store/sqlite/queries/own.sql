@@ -181,6 +181,7 @@ FROM jobs WHERE id = :id;
 {note_ending}
 {completed};
 {end_attempt}
+UPDATE attempts SET is_cached = :is_cached WHERE id = :attempt_id;
 UPDATE files SET job_id = 0 WHERE job_id = :id AND path NOT IN ({texts(:outputs)}) AND {of_no_take};
 WITH ended AS (
     SELECT jobs.needs, attempts.server, is_load FROM attempts JOIN jobs ON jobs.id = attempts.job_id
