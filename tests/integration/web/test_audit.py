@@ -102,7 +102,8 @@ async def test_every_route_that_changes_something_is_in_this_list(locked: tuple[
     looks = ("POST", "/api/v1/results/export")
     in_test_webhooks = {("POST", f"/api/v1/webhooks/{{name}}/{what}") for what in ("test", "repeat")}
     in_test_webhooks |= {("POST", "/api/v1/webhooks/{name}/deliveries/{delivery}/repeat")}
-    others = {looks, in_test_processes, with_a_receiver, *in_test_variations, *in_test_webhooks}
+    in_test_access_of_mcp = ("POST", "/mcp")
+    others = {looks, in_test_access_of_mcp, in_test_processes, with_a_receiver, *in_test_variations, *in_test_webhooks}
     assert known == {*others, *((method, path) for method, path, *_ in CHANGES)}
 
 

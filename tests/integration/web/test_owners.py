@@ -126,6 +126,7 @@ MAKING = (
     "/login",
     "/logout",
     "/api/v1/results/export",
+    "/mcp",
     *ONWARD,
 )
 

@@ -11,7 +11,7 @@ import pytest
 
 from support.workspaces import call_e3, new_workspace
 
-HEAVY = ("aiohttp", "PIL", "watchfiles", "rich.live", "numpy")
+HEAVY = ("aiohttp", "PIL", "watchfiles", "rich.live", "numpy", "mcp")
 """Each of them takes longer than all that `e3 --version` has to do."""
 MODULES = """
 import atexit, json, sys
