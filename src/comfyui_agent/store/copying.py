@@ -169,7 +169,7 @@ def _columns(source: Tables, target: Tables, table: str) -> list[str]:
     columns = source.columns(table)
     if missing := set(columns) - set(target.columns(table)):
         raise CopyRefused(f"{table} has the column {min(missing)}, which the target lacks: add it there, or drop it")
-    return columns
+    return sorted(columns)  # migrations add them in another order in each kind of database
 
 
 def _digest(tables: Tables, table: str, columns: Sequence[str], told: Callable[[str, int], None]) -> tuple[int, str]:
