@@ -22,6 +22,7 @@ from comfyui_agent.pools import OBJECTS
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.liveness import bury_dead
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +112,8 @@ class Webhooks:
         found = await self.recorder.store.run(ops.list_webhooks)
         ours = {hook.id: hook for hook in found if await self._open(hook.sealed) is not None}
         asked_at, held = self.clock.now(), frozenset[int]()
+        if ours.keys() - self._couriers.keys():  # they may be those of an agent that was killed
+            await bury_dead(self.recorder.store, self.lock.host)
         if ours:
             facts = self.lock.worker, self.lock.host, list(ours), HELD_SECONDS
             held = await self.recorder.store.run(ops.hold_webhooks, *facts)
