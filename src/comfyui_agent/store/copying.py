@@ -131,7 +131,7 @@ def copy_tables(source: Tables, target: Tables, told: Callable[[str, int], None]
                 target.session.run("set_about", key=COPYING, value=json_text(note | {"table": name, "after": last}))
             count += len(rows)
             told(f"copied {name}", count)
-    both = [[_digest(each, name, source.columns(name), told) for each in (source, target)] for name in names]
+    both = [[_digest(each, name, sorted(source.columns(name)), told) for each in (source, target)] for name in names]
     compared = [ComparedTable(name, *here, *there) for name, (here, there) in zip(names, both, strict=True)]
     if all(each.is_same for each in compared):
         about = source.about()
@@ -169,7 +169,7 @@ def _columns(source: Tables, target: Tables, table: str) -> list[str]:
     columns = source.columns(table)
     if missing := set(columns) - set(target.columns(table)):
         raise CopyRefused(f"{table} has the column {min(missing)}, which the target lacks: add it there, or drop it")
-    return sorted(columns)  # migrations add them in another order in each kind of database
+    return columns
 
 
 def _digest(tables: Tables, table: str, columns: Sequence[str], told: Callable[[str, int], None]) -> tuple[int, str]:
