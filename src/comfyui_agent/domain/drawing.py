@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -64,7 +65,7 @@ class Drawn:
 
 
 def new_seed() -> int:
-    return random.SystemRandom().randrange(SEED_LIMIT)
+    return secrets.randbelow(SEED_LIMIT)
 
 
 def is_open(value: Any) -> bool:
@@ -99,7 +100,8 @@ class _Drawing:
             raise Unbindable(self._problems, {})
         defaults = {name: self._done.get(name, value) for name, value in self._recipe.defaults.items()}
         values = {name: self._done[name] for name in self._given}
-        return Drawn(values, replace(self._recipe, defaults=defaults), self._seed, written)
+        recipe = self._recipe if defaults == self._recipe.defaults else replace(self._recipe, defaults=defaults)
+        return Drawn(values, recipe, self._seed, written)
 
     def _read_files(self) -> dict[str, Any]:
         """Put texts in place of the files that are named. Returns those names, by input."""

@@ -7,10 +7,10 @@ SELECT * FROM jobs WHERE id = :id;
 -- name: holders_of_external_ids
 -- The jobs and batches that have a caller's own keys. What is still being filled is left out unless it is asked for.
 SELECT external_id, 'job' AS kind, CAST(id AS text) AS id, config_name AS name, digest FROM jobs
-WHERE coalesce(created_by, 0) = :owner AND external_id IS NOT NULL AND external_id IN ({texts(:ids)})
+WHERE coalesce(created_by, 0) = :owner AND external_id IS NOT NULL AND external_id {is_among(:ids)}
 UNION ALL
 SELECT external_id, CASE kind WHEN 'book' THEN 'book' ELSE 'batch' END, id, name, NULL FROM batches
-WHERE coalesce(created_by, 0) = :owner AND external_id IS NOT NULL AND external_id IN ({texts(:ids)})
+WHERE coalesce(created_by, 0) = :owner AND external_id IS NOT NULL AND external_id {is_among(:ids)}
     AND (:with_filling OR status <> 'pending');
 
 -- name: job_by_name

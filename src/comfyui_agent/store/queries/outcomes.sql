@@ -21,7 +21,7 @@ WHERE id = :id AND fence = :fence AND status = 'processing'
 ON CONFLICT (path) DO NOTHING;
 
 -- name: digests_of_files
-SELECT path, sha256, bytes FROM files WHERE path IN ({texts(:paths)});
+SELECT path, sha256, bytes FROM files WHERE path {is_among(:paths)};
 
 -- name: files_of_job
 SELECT path FROM files WHERE job_id = :job_id;

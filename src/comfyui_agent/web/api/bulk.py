@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from itertools import repeat
@@ -13,6 +14,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 
 from comfyui_agent.access.problem import Problem
+from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.domain.batches import mint_batch_id, slug
 from comfyui_agent.pools import REQUESTS
 from comfyui_agent.usecases.bulk import Accepted, Wanted, submit_jobs
@@ -50,18 +52,29 @@ async def bulk(
             413, f"the request has {len(lines):,} lines, and {MOST_LINES:,} is the most", "Send less at once."
         )
 
+    async def answer(part: Sequence[Line]) -> bytes:
+        wanted = await REQUESTS.run(list, map(_wanted, part, repeat(mint_batch_id("", "bulk"))))
+        try:
+            good = [each for each in wanted if isinstance(each, Wanted)]
+            found: list[Any] = list(await submit_jobs(context.store, context.submissions.intake, by, good))
+        except Exception as error:  # noqa: BLE001 - it is said in each line; those before are committed
+            found = [error] * len(wanted)
+        rest = iter(found)
+        told = [next(rest) if isinstance(each, Wanted) else each for each in wanted]
+        return await REQUESTS.run(_text, request, part, told)
+
     async def answers() -> AsyncIterator[bytes]:
-        for start in range(0, len(lines), AT_ONCE):
-            part = lines[start : start + AT_ONCE]
-            wanted = await REQUESTS.run(list, map(_wanted, part, repeat(mint_batch_id("", "bulk"))))
-            try:
-                good = [each for each in wanted if isinstance(each, Wanted)]
-                found: list[Any] = list(await submit_jobs(context.store, context.submissions.intake, by, good))
-            except Exception as error:  # noqa: BLE001 - it is said in each line; those before are committed
-                found = [error] * len(wanted)
-            rest = iter(found)
-            told = [next(rest) if isinstance(each, Wanted) else each for each in wanted]
-            yield await REQUESTS.run(_text, request, part, told)
+        """While one part is committed, the next is checked."""
+        begun: list[asyncio.Task[bytes]] = []
+        try:
+            for start in range(0, len(lines), AT_ONCE):
+                begun.append(asyncio.create_task(answer(lines[start : start + AT_ONCE])))
+                if len(begun) > 1:
+                    yield await begun.pop(0)
+            for each in begun:
+                yield await each
+        finally:
+            await end_tasks(begun)
 
     return StreamingResponse(answers(), media_type=NDJSON)
 

@@ -92,3 +92,7 @@ ORDER BY {columns}
 -- part: is_open
 -- An attempt that may be at its server, in the words of idx_attempts_at_server. By its job or id, `outcome IS NULL` is said.
 coalesce(attempts.outcome, '') = ''
+
+-- part: is_among(ids)
+-- Whatever the statistics say, the index is asked for each.
+= ANY (ARRAY({texts({ids})}))

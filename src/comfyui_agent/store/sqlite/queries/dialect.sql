@@ -84,3 +84,6 @@ true
 
 -- part: is_open
 attempts.outcome IS NULL
+
+-- part: is_among(ids)
+IN ({texts({ids})})
