@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from comfyui_agent.cli.invocation import Invocation, workspace_command
+from comfyui_agent.cli.output import fail
 from comfyui_agent.cli.workspace import check_addresses, check_files
 from comfyui_agent.pools import OBJECTS
 
@@ -25,10 +26,13 @@ async def mcp(call: Invocation) -> None:
     from comfyui_agent.web.fleet_view import FleetView
     from comfyui_agent.web.outputs import Outputs
 
-    check_addresses(call.workspace, are_given=False)
-    await OBJECTS.run(check_files, call.workspace)
     workspace = call.workspace
-
+    if workspace.config is None and not workspace.processing.is_dir():  # agents start it anywhere
+        fail(
+            f"there is no workspace in {workspace.root.absolute()}: make one with e3 init, or name one with -C", code=2
+        )
+    check_addresses(workspace, are_given=False)
+    await OBJECTS.run(check_files, workspace)
     async with call.opened(create=True) as store:
         fleet, background = FleetView(store, workspace), BackgroundTasks("something that was begun for an AI agent")
         intake, forecasts = Intake(workspace), Forecasts(store, workspace)

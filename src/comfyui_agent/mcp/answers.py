@@ -45,15 +45,11 @@ class Standing(Answer):
     is_new: bool | None = Field(default=None, description="false: its key had made it before; nothing was made now.")
 
 
-class BatchesAnswer(Answer):
-    batches: dict[str, str]
-
-
 class SweepAnswer(Answer):
     """A sweep that was queued, or would be."""
 
     jobs: int
-    axes: dict[str, list[Any]] = Field(default={}, description="The first values of each.")
+    axes: dict[str, list[Any]] = {}
     first: list[dict[str, Any]] = Field(default=[], description="The first combinations.")
     warnings: list[str] = []
     batch: Standing | None = Field(default=None, description="null: nothing was queued.")
@@ -86,6 +82,10 @@ class WorkflowLine(BaseModel):
     description: str = ""
     required_inputs: list[str] = []
     problem: str | None = Field(default=None, description="Why it cannot be used, if so.")
+
+
+class BatchesAnswer(Answer):
+    batches: dict[str, str]
 
 
 class WorkflowsAnswer(Answer):

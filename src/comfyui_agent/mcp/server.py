@@ -34,23 +34,7 @@ HINT = re.compile(r"\n *For further information visit \S+")
 TEXTS = json.loads(Path(__file__).with_name("texts.json").read_text(encoding="utf-8"))
 """What models read, but for the docstrings of tools and the descriptions in answers."""
 Method = Callable[..., Any]
-LOOKS: tuple[Method, ...] = (
-    Tools.list_workflows,
-    Tools.describe_workflow,
-    Tools.wait,
-    Tools.status,
-    Tools.get_result,
-    Tools.list_servers,
-    Tools.doctor,
-)
-MAKES: tuple[Method, ...] = (
-    Tools.submit_job,
-    Tools.submit_sweep,
-    Tools.submit_book,
-    Tools.retry,
-    Tools.regenerate,
-    Tools.cancel,
-)
+LOOKS, CHANGES = ([getattr(Tools, name) for name in TEXTS["tools"][kind]] for kind in ("looks", "changes"))
 RESOURCES: dict[str, Method] = {
     "workspace": Tools.status,
     "workflows": Tools.list_workflows,
@@ -75,7 +59,7 @@ def make_server(host: Host, client_of: Callable[[Any], Client]) -> MCPServer:
         title="E3, the ComfyUI Agent",
         instructions=TEXTS["instructions"],
         version=__version__,
-        tools=[_tool(method, tools, host) for method in (*LOOKS, *MAKES)],
+        tools=[_tool(method, tools, host) for method in (*LOOKS, *CHANGES)],
         subscriptions=False,
         log_level="WARNING",
         middleware=[with_client],

@@ -64,6 +64,8 @@ def test_nothing_but_the_protocol_is_on_stdout_and_the_end_of_stdin_ends_it(tmp_
 
 
 def test_what_is_no_workspace_is_one_line_on_stderr(tmp_path: Path) -> None:
-    ended = call_e3("mcp", "-C", str(tmp_path / "nowhere"))
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "there is no folder" in ended.stderr
+    for folder, words in ((tmp_path / "nowhere", "there is no folder"), (tmp_path, "there is no workspace")):
+        ended = call_e3("mcp", "-C", str(folder))
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert words in ended.stderr
+    assert not list(tmp_path.iterdir())

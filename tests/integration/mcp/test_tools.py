@@ -248,11 +248,11 @@ async def test_pages_are_made_anew_and_what_they_were_is_kept(house: Served) -> 
 async def test_results_are_images_that_fit_into_an_answer(house: Served) -> None:
     await clear(house)
     large = io.BytesIO()
-    Image.effect_noise((1700, 1600), 100).convert("RGB").save(large, "PNG", compress_level=0)
+    Image.effect_noise((1300, 1200), 100).convert("RGB").save(large, "PNG", compress_level=0)
     async with agent_at(house.url) as agent:
         await agent.ask("submit_job", **PICTURE, key="large")
         await render(house, None, large.getvalue(), png(), b"\x1aE\xdf\xa3 a film")
-        for size in (256, 1536):
+        for size in (256, 1280):
             shown, image = await agent.see(id="large", size=size)
             assert image is not None
             assert len(image.data) <= 1_000_000
