@@ -55,9 +55,14 @@ def test_nothing_but_the_protocol_is_on_stdout_and_the_end_of_stdin_ends_it(tmp_
     asked = [HELLO, {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "list_workflows"}}]
     said = "".join(json.dumps(each) + "\n" for each in asked) + "this is no JSON\n"
     command = [sys.executable, "-m", "comfyui_agent", "mcp", "-v", "-C", str(tmp_path)]
-    ended = subprocess.run(command, input=said, capture_output=True, text=True, timeout=60, check=False)
-    answers = [json.loads(line) for line in ended.stdout.splitlines()]
-    assert ended.returncode == 0, ended.stderr
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **streams) as process:  # type: ignore[call-overload]
+        process.stdin.write(said)
+        process.stdin.flush()
+        lines = [process.stdout.readline(), process.stdout.readline()]
+        rest, _ = process.communicate(timeout=60)
+    answers = [json.loads(line) for line in [*lines, *rest.splitlines()]]
+    assert process.returncode == 0
     assert [each["id"] for each in answers][:2] == [1, 2]
     assert answers[1]["result"]["isError"]
     assert "workflows.yaml" in answers[1]["result"]["content"][0]["text"]
