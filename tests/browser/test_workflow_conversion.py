@@ -29,11 +29,14 @@ pytestmark = [
 
 PACKAGES = "comfyui_workflow_templates*/templates/*.json"
 WHERE = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
-IS_READY = "!!(window.app?.graph && window.app?.vueAppReady && document.querySelector('canvas'))"
+IS_READY = "!!(window.app?.extensionManager?.workflow?.activeWorkflow && !app.extensionManager.spinner)"
+"""Not before: until then the page is still opening a first workflow by itself."""
 CONVERT = """async ([workflow, name]) => {
-    await app.loadGraphData(workflow, true, true, name);
-    return (await app.graphToPrompt()).output;
+    await app.loadGraphData({...workflow, extra: {...workflow.extra, template: name}}, true, true, name);
+    const {output} = await app.graphToPrompt();
+    return app.graph.extra.template === name ? [output] : null;
 }"""
+"""Nothing if the page shows another workflow by now: it opens some by itself, and the last one that it opens wins."""
 AT_ONCE = 60
 """Templates that one window opens: it keeps what it opened before."""
 
@@ -63,7 +66,13 @@ def pages_outputs(browser: Browser, url: str, found: list[tuple[str, Any]]) -> I
         with new_context(browser) as context:
             page = opened(context.new_page(), url)
             for name, document in found[begin : begin + AT_ONCE]:
-                yield name, document, page.evaluate(CONVERT, [document, name])
+                yield name, document, pages_output(page, name, document)
+
+
+def pages_output(page: Page, name: str, document: Any) -> Any:
+    """What the page makes of this workflow and no other: until it is the one that it shows, it is loaded again."""
+    (output,) = until(lambda: page.evaluate(CONVERT, [document, name]), f"the page to show {name}")
+    return output
 
 
 def opened(page: Page, url: str) -> Page:
