@@ -57,7 +57,7 @@ async def status(context: Here, _: User) -> Any:
         "sentence": queue_sentence(found, reports, agents, left),
         "eta_seconds": left,
         "counts": fields_of(CountsShown, found.counts),
-        "images_per_minute": None if found.counts.is_idle else found.per_minute,
+        "images_per_minute": found.per_minute if found.left else None,
         "agents": agents,
         "version": __version__,
     }
