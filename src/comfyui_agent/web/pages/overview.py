@@ -66,12 +66,17 @@ async def build(view: View) -> Screen:
 
 def _work_sentence(work: Work, kept: int) -> Markup:
     """`The last work: 412 pictures in 6 h, 3 need attention.` A script says “Last night” if it was, for the viewer."""
+    words = Markup('<span data-began="{}" data-ended="{}">The last work</span>{}')
+    return words.format(work.began.isoformat(), work.ended.isoformat(), work_words(work, kept))
+
+
+def work_words(work: Work, kept: int) -> str:
+    """`: 412 pictures in 6 h, 3 need attention.`"""
     took = duration_of((work.ended - work.began).total_seconds())
     made = f"{counted(work.done, 'picture')} in {took}" if work.done else "no picture"
     needy = f", {attention(work.attention)}" if work.attention else ""
     paused = f". {kept:,} paused" if kept else ""
-    words = Markup('<span data-began="{}" data-ended="{}">The last work</span>: {}{}{}.')
-    return words.format(work.began.isoformat(), work.ended.isoformat(), made, needy, paused)
+    return f": {made}{needy}{paused}."
 
 
 def _waits(run: LiveRun | None) -> bool:
