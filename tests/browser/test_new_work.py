@@ -50,6 +50,7 @@ def test_a_job_made_in_the_page_becomes_a_picture_without_a_reload(site: Site, v
     page.get_by_label("prompt", exact=True).fill("a fox in the first snow")
     page.get_by_label("seed", exact=True).fill("7")
     page.get_by_label("steps", exact=True).fill("4")
+    expect(page.get_by_text(re.compile(r"^1 picture"))).to_be_visible()
     page.get_by_role("button", name="Queue it").click()
     page.wait_for_url(re.compile(r"/jobs/\d+$"))
     loads = visitor.loads

@@ -66,6 +66,8 @@ def test_a_result_and_its_settings_are_taken_along_from_the_page_of_its_job(site
     shown = page.get_by_role("cell", name="a fox").bounding_box()
     assert shown is not None
     assert shown["height"] < 300
+    acts = page.get_by_role("main").get_by_role("button").all_text_contents()
+    assert acts.index("Again with a new seed") < acts.index("Copy settings") < acts.index("Remove")
 
 
 def test_a_sweep_around_a_job_is_counted_before_it_is_queued(site: Site, visit: Visit) -> None:

@@ -7,13 +7,13 @@ from comfyui_agent.domain.pace import outlook, rate_of
 from comfyui_agent.domain.texts import attention
 
 
-def sentence(batch: Batch, per_second: float | None = None, seconds_left: float | None = None) -> str:
+def sentence(batch: Batch, per_minute: float | None = None, seconds_left: float | None = None) -> str:
     text = f"{batch.done} of {batch.total} done"
     if batch.attention:
         text += f", {attention(batch.attention)}"
     left = batch.pending + batch.processing
-    if per_second and left:
-        text += f", {rate_of(per_second)}"
+    if per_minute and left:
+        text += f", {rate_of(per_minute)}"
     text += outlook(seconds_left)
     if batch.is_paused:
         text += ", paused"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.pace import Pace
 from comfyui_agent.engine.live_runs import read_live, want_previews
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
@@ -125,7 +123,6 @@ class _BatchView:
         self._batch_id = batch_id
         self._after = 0
         self._said = ""
-        self._pace = Pace()
         self._status = Status("")
         self.progress = ProgressView(lambda: self._status, err=err)
 
@@ -148,18 +145,16 @@ class _BatchView:
     async def _say_news(self) -> None:
         while events := await self._store.run(ops.events_after, self._after):
             for event in events:
-                if event.batch_id != self._batch_id or event.name not in SHOWN:
-                    continue
-                self.progress.say(event_line(event))
-                if event.name == EventName.JOB_DONE:
-                    self._pace.count(time.monotonic())
+                if event.batch_id == self._batch_id and event.name in SHOWN:
+                    self.progress.say(event_line(event))
             self._after = events[-1].id
 
     async def _update(self, batch: Batch, lost: str) -> None:
         await asyncio.to_thread(want_previews, self._locks)
         runs = [run for run in await asyncio.to_thread(read_live, self._locks) if run.batch_id == self._batch_id]
         left = await self._forecasts.left(batch)
-        text = f"  {sentence(batch, self._pace.per_second(time.monotonic()), left)}{lost}"
+        rate = await self._store.run(ops.done_per_minute, self._batch_id)
+        text = f"  {sentence(batch, rate, left)}{lost}"
         share = batch.ended / batch.total if batch.total else 0.0
         self._status = Status(text, share, rows=[run_row(run, self.progress.width) for run in runs[:MOST_ROWS]])
         if batch.status.has_ended and not batch.is_grid_due:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 
 from rich.text import Text
 
@@ -12,7 +11,7 @@ from comfyui_agent.cli.output import one_line
 from comfyui_agent.cli.progress import ProgressView, Status, bar
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.pace import Pace, outlook, rate_of
+from comfyui_agent.domain.pace import outlook, rate_of
 from comfyui_agent.domain.texts import attention
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.live_files import live_run
@@ -80,7 +79,7 @@ class QueueBoard:
         self._seconds_left: float | None = None
         self._before: Counts | None = None
         self._counts: Counts | None = None
-        self._pace = Pace()
+        self._per_minute = 0.0
         self.progress = ProgressView(self._status, err=err)
 
     async def count(self) -> None:
@@ -89,12 +88,11 @@ class QueueBoard:
             with contextlib.suppress(StoreError):
                 self._counts = await self._store.run(ops.count_jobs)
                 self._before = self._before or self._counts
+                self._per_minute = await self._store.run(ops.done_per_minute)
                 self._seconds_left = await self._forecasts.left() if self.progress.is_live else None
             await asyncio.sleep(REFRESH)
 
     def show(self, event: Event) -> None:
-        if event.name == EventName.JOB_DONE:
-            self._pace.count(time.monotonic())
         is_known = self.progress.is_live and event.name in ON_BOARD
         if not is_known and event.name not in REPEATED and not event.is_audit:
             self.progress.say(event_line(event))
@@ -112,8 +110,7 @@ class QueueBoard:
         done, failed = max(0, counts.done - before.done), max(0, counts.failed - before.failed)
         left, needy = counts.pending + counts.processing, max(0, counts.attention - before.attention)
         troubled = f", {attention(needy)}" if needy else ""
-        per_second = self._pace.per_second(time.monotonic())
-        rate = f", {rate_of(per_second)}" if left and per_second else ""
+        rate = f", {rate_of(self._per_minute)}" if left and self._per_minute else ""
         until = outlook(self._seconds_left) if left else ""
         return f"{done} of {done + failed + left} done{troubled}{rate}{until}{self._servers()}"
 

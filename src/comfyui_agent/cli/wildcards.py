@@ -10,6 +10,7 @@ from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.lazy_group import command_group
 from comfyui_agent.cli.output import one_line, print_json
 from comfyui_agent.config.text_files import WILDCARDS, WorkspaceTexts
+from comfyui_agent.domain.drawing import check_wildcard
 from comfyui_agent.domain.texts import counted
 
 SHOWN = 3
@@ -21,7 +22,8 @@ app = command_group("Wildcards.")
 async def ls(call: Invocation) -> None:
     """List the wildcards of the workspace: what is written between the underscores, and what it stands for."""
     texts = WorkspaceTexts(call.workspace.root)
-    found = [_described(texts, name) for name in texts.names()]
+    sound: set[str] = set()
+    found = [_described(texts, name, sound) for name in texts.names()]
     if call.as_json:
         print_json(found)
         return
@@ -34,8 +36,9 @@ async def ls(call: Invocation) -> None:
         typer.echo(one_line(f"{written:{width}}  {said}"))
 
 
-def _described(texts: WorkspaceTexts, name: str) -> dict[str, Any]:
+def _described(texts: WorkspaceTexts, name: str, sound: set[str]) -> dict[str, Any]:
     try:
+        check_wildcard(name, texts, sound)
         lines = texts.wildcard(name)
     except ValueError as error:
         return {"name": name, "lines": 0, "first": [], "problem": str(error)}

@@ -85,6 +85,8 @@ class Batch:
     done: int = 0
     failed: int = 0
     attention: int = 0
+    reopened_at: str | None = None
+    """When its current generation began. None for the first."""
 
     @property
     def total(self) -> int:

@@ -78,6 +78,23 @@ def draw(places: Places, recipe: Recipe, given: Mapping[str, Any], files: TextFi
     return _Drawing(places, recipe, given, files, seed).all()
 
 
+def check_wildcard(name: str, files: TextFiles, sound: set[str], within: tuple[str, ...] = ()) -> None:
+    """ValueError if a line of a wildcard leads nowhere, or in a circle. `sound`: those that need no other look."""
+    inner = _entered(name, within)
+    if name not in sound:
+        for found in sorted({found[1] for line in files.wildcard(name) for found in WILDCARD.finditer(line)}):
+            check_wildcard(found, files, sound, inner)
+        sound.add(name)
+
+
+def _entered(name: str, within: tuple[str, ...]) -> tuple[str, ...]:
+    if name in within:
+        raise ValueError(f"the wildcard __{name}__ includes itself: {' → '.join([*within, name])}")
+    if len(within) >= DEEPEST:
+        raise ValueError(f"wildcards are more than {DEEPEST} deep: {' → '.join(within[:3])} → …")
+    return (*within, name)
+
+
 class _Drawing:
     def __init__(
         self, places: Places, recipe: Recipe, given: Mapping[str, Any], files: TextFiles, seed: int | str
@@ -175,8 +192,4 @@ class _Drawing:
                 return text
 
     def _line(self, name: str, dice: random.Random, within: tuple[str, ...]) -> str:
-        if name in within:
-            raise ValueError(f"the wildcard __{name}__ includes itself: {' → '.join([*within, name])}")
-        if len(within) >= DEEPEST:
-            raise ValueError(f"wildcards are more than {DEEPEST} deep: {' → '.join(within[:3])} → …")
-        return self._drawn(dice.choice(self._files.wildcard(name)), dice, (*within, name))
+        return self._drawn(dice.choice(self._files.wildcard(name)), dice, _entered(name, within))

@@ -30,7 +30,7 @@ from comfyui_agent.files.port import Files
 from comfyui_agent.fleet.server import FleetServer, Health
 from comfyui_agent.pools import OBJECTS, PUBLISHING, Pool
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.errors import LeaseLost
+from comfyui_agent.store.errors import FileTaken, LeaseLost
 from comfyui_agent.store.operation import OperationRunner
 from comfyui_agent.store.records import Digest, Leased
 
@@ -249,14 +249,24 @@ class Collector:
                     raise
 
     async def _publish(self, leased: Leased, haul: Haul) -> list[str] | None:
-        """Name the files; their paths, as they are recorded. None to try again."""
+        """Name the files; their paths, as they are recorded. None to try again.
+
+        Names that E3 chooses are the plain ones, unless one of them is taken.
+        """
+        try:
+            return await self._publish_as(leased, haul, is_plain=not leased.take)
+        except FileTaken:
+            if leased.take or leased.file_path is not None:
+                raise
+        return await self._publish_as(leased, haul, is_plain=False)
+
+    async def _publish_as(self, leased: Leased, haul: Haul, *, is_plain: bool) -> list[str] | None:
         extensions = [file.kind.extension for file in haul.staged]
         if haul.files.is_remote:
             are_fenced = await haul.pool.run(lambda: [haul.files.is_fenced(file.size) for file in haul.staged])
             mark = fence_mark(leased.lease.fence)
             extensions = [mark * is_fenced + each for each, is_fenced in zip(extensions, are_fenced, strict=True)]
-        is_free = leased.take or leased.file_path is None
-        paths = await self._free_names(leased, haul.stem, extensions) if is_free else targets(haul.stem, extensions)
+        paths = targets(haul.stem, extensions) if is_plain else await self._free_names(leased, haul.stem, extensions)
         shown = [self.workspace.shown(path) for path in paths]
         for path in paths:
             try:

@@ -72,7 +72,12 @@ class Overview:
     @property
     def per_minute(self) -> float:
         """Jobs done a minute, over the last five, or since the first of them if that is less."""
-        return self.done_last_five / max(self.seconds_lately, SHORTEST) * 60
+        return _per_minute(self.done_last_five, self.seconds_lately)
+
+    @property
+    def left(self) -> int:
+        """How many jobs may still run, without those that wait for a person."""
+        return max(0, self.counts.pending + self.counts.processing - self.kept)
 
 
 @dataclass(frozen=True)
@@ -104,14 +109,31 @@ class _Endings:
         return tuple(Minute(at.strftime("%Y-%m-%d %H:%M"), done, failed) for at, (done, failed) in found.items())
 
 
+def _endings(session: Session, minutes: int, batch_id: str | None = None) -> _Endings:
+    now: datetime = session.value("now")
+    times = {"since": _bucket(now - timedelta(minutes=minutes)), "until": now}
+    rows = session.rows("results_of_batch", id=batch_id, **times) if batch_id else session.rows("endings", **times)
+    return _Endings(
+        now, {(each["at"], each["status"]): each["jobs"] for each in rows if isinstance(each["at"], datetime)}
+    )
+
+
+def _per_minute(done: int, seconds: float) -> float:
+    return done / max(seconds, SHORTEST) * 60
+
+
+@query
+def done_per_minute(session: Session, batch_id: str | None = None) -> float:
+    """`Overview.per_minute` alone, or that of one batch."""
+    ended = _endings(session, LATELY, batch_id)
+    return _per_minute(ended.since(LATELY, JobStatus.DONE), ended.seconds_since_first_done(LATELY))
+
+
 @query
 def read_overview(session: Session) -> Overview:
-    now: datetime = session.value("now")
-    rows = session.rows("endings", since=_bucket(now - timedelta(minutes=MINUTES)), until=now)
-    jobs = {(each["at"], each["status"]): each["jobs"] for each in rows if isinstance(each["at"], datetime)}
-    ended = _Endings(now, jobs)
+    ended = _endings(session, MINUTES)
     return Overview(
-        at=time_text(now),
+        at=time_text(ended.now),
         counts=count_jobs(session),
         done_last_five=ended.since(LATELY, JobStatus.DONE),
         seconds_lately=ended.seconds_since_first_done(LATELY),

@@ -21,5 +21,10 @@ def test_wildcards_are_listed_with_what_they_stand_for(tmp_path: Path) -> None:
         ["__animals__", "4 lines: fox, owl, hare"],
         ["__deep/none__", "wildcards/deep/none.txt is empty: write a line for each choice"],
     ]
+    (folder / "loop.txt").write_text("__animals__\na __pool__\n", encoding="utf-8")
+    (folder / "pool.txt").write_text("__loop__\n", encoding="utf-8")
+    said = call_e3("wildcards", "ls", cwd=tmp_path).stdout
+    assert "__loop__       the wildcard __loop__ includes itself: loop → pool → loop" in said
+    assert "__pool__       the wildcard __pool__ includes itself: pool → loop → pool" in said
     listed = json.loads(call_e3("wildcards", "ls", "--json", cwd=tmp_path).stdout)
-    assert [(each["name"], each["lines"]) for each in listed] == [("animals", 4), ("deep/none", 0)]
+    assert {each["name"]: each["lines"] for each in listed} == {"animals": 4, "deep/none": 0, "loop": 0, "pool": 0}

@@ -10,6 +10,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.store import Store
+from comfyui_agent.web.pages.cells import took
 from support.store_batches import (
     FOX,
     all_that_is_there,
@@ -62,16 +63,20 @@ AGAIN = {"batch": _retry_batch, "by-name": _retry_by_name, "wish": _wish_again}
 @pytest.mark.parametrize("way", AGAIN)
 async def test_a_retry_opens_one_new_generation_that_completes_once(store: Store, database: Database, way: str) -> None:
     ids = await failed_batch(store)
+    assert (await batch_of(store)).reopened_at is None
+    database.clock.advance(1800)
     assert await AGAIN[way](store, ids) == 3
     found = await batch_of(store)
     assert (found.status, found.generation, found.completed_at) == (BatchStatus.ACTIVE, 2, None)
-    assert (found.pending, found.done) == (3, 1)
+    assert (found.pending, found.done, found.reopened_at) == (3, 1, database.clock.text())
+    database.clock.advance(1.6)
     leased = await lease(store, most=9)
     assert sorted(each.lease.job_id for each in leased) == ids[1:]
     await land(store, leased[:1])
     assert await status_of(store) == "collecting"
     await land(store, leased[1:])
     assert (await batch_of(store)).generation == 2
+    assert took(await batch_of(store), "") == "1.6 s", "of the current generation"
     assert await told(store) == ["batch.created", "batch.completed", "batch.completed"]
 
 

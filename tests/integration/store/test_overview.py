@@ -76,6 +76,19 @@ async def test_the_pace_is_that_of_the_last_five_minutes_or_of_less_if_work_bega
     assert (await store.run(ops.read_overview)).per_minute == 0.0
 
 
+async def test_the_pace_of_one_batch_is_told_in_the_same_way(store: Store, database: Database) -> None:
+    await finish(store, "alone")
+    database.clock.advance(20)
+    await queue(store, 3)
+    for _ in range(2):
+        await store.run(ops.complete_job, (await lease_one(store)).lease, ["a.png"], 1.0)
+    database.clock.advance(40)
+    assert await store.run(ops.done_per_minute, FOX) == pytest.approx(2 / 40 * 60)
+    assert await store.run(ops.done_per_minute) == (await store.run(ops.read_overview)).per_minute
+    database.clock.advance(300)
+    assert await store.run(ops.done_per_minute, FOX) == 0.0
+
+
 async def test_what_is_tried_again_has_still_failed_then(store: Store) -> None:
     await fail(store, "a")
     job = await store.run(ops.find_job, "a")

@@ -201,6 +201,11 @@ SELECT {now} AS now;
 -- How many jobs ended in each ten seconds. `at` is their first moment.
 SELECT at, status, sum(jobs) AS jobs FROM endings WHERE at >= :since AND at <= :until GROUP BY at, status;
 
+-- name: results_of_batch
+-- How many members were done at each moment.
+SELECT end_time AS at, status, count(*) AS jobs FROM jobs {index(idx_jobs_ended)}
+WHERE status = 'done' AND end_time >= :since AND end_time <= :until AND batch_id = :id GROUP BY end_time, status;
+
 -- name: newest_results
 -- Jobs with files to show, among the newest.
 SELECT brief_jobs.* FROM (

@@ -20,7 +20,7 @@ TIMES = frozenset(
     (  # noqa: SIM905 - a list of words
         "at completed_at created_at dead_at delivered_at dismissed_at end_time ended_at ends_at expires_at "
         "heartbeat_at hidden_at last_attempted_at last_used_at lease_expires_at lost_at next_attempt_at now "
-        "removed_at revoked_at since start_time started_at told_at"
+        "removed_at reopened_at revoked_at since start_time started_at told_at"
     ).split()
 )
 """Columns that hold times, as text such as `2025-08-09 12:30:01.250` in UTC."""

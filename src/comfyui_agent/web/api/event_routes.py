@@ -15,7 +15,7 @@ from comfyui_agent.web.api.models import AuditPage, AuditRow, CountsShown, Made,
 from comfyui_agent.web.api.parameters import PREFIX, Admin, Here, Limit, SaidKey, User
 from comfyui_agent.web.api.responses import fields_of
 from comfyui_agent.web.openapi import problems
-from comfyui_agent.web.pages.overview import queue_sentence
+from comfyui_agent.web.pages.overview import queue_sentence, work_words
 from comfyui_agent.web.problems import made_by, not_found
 
 router = APIRouter(prefix=PREFIX, tags=["watching"])
@@ -53,11 +53,13 @@ async def status(context: Here, _: User) -> Any:
     agents = await context.fleet.agents()
     reports = await context.fleet.reports()
     left = await context.forecasts.left()
+    work = None if found.left else await context.store.run(ops.last_work)
+    sentence = queue_sentence(found, reports, agents, left)
     return fields_of(StatusShown, found) | {
-        "sentence": queue_sentence(found, reports, agents, left),
+        "sentence": f"The last work{work_words(work, found.kept)}" if work else sentence,
         "eta_seconds": left,
         "counts": fields_of(CountsShown, found.counts),
-        "images_per_minute": None if found.counts.is_idle else found.per_minute,
+        "images_per_minute": found.per_minute if found.left else None,
         "agents": agents,
         "version": __version__,
     }

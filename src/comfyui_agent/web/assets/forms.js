@@ -174,7 +174,10 @@
       return said(form, pages ? [e3.count(pages, "page"), ...estimate(form, pages)].join(", ") : "");
     }
     const sent = body(form);
-    if (!isSweep(form)) return said(form, estimate(form, 1).join(", "));
+    if (!isSweep(form)) {
+      const made = Number(form.querySelector('[data-input="batch"]')?.value) || 1;
+      return said(form, [e3.count(made, form.dataset.type.endsWith("V") ? "film" : "picture"), ...estimate(form, 1)].join(", "));
+    }
     if (!Object.keys(sent.set).length) return said(form, "");
     let words;
     clear(form);

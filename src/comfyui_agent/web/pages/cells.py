@@ -119,8 +119,8 @@ async def stands(view: View, batch: Batch) -> str:
 
 
 def took(batch: Batch, words: str) -> str:
-    """How long it took from its submission to its end, after some words. Empty while it goes on."""
-    time = lasted(batch.created_at, batch.completed_at) if batch.status.has_ended else ""
+    """How long its current generation took, after some words. Empty while it goes on."""
+    time = lasted(batch.reopened_at or batch.created_at, batch.completed_at) if batch.status.has_ended else ""
     return f"{words}{time}" if time else ""
 
 

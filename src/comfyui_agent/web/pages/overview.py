@@ -30,7 +30,7 @@ async def build(view: View) -> Screen:
     fleet = view.context.fleet
     reports, agents = await fleet.reports(), await fleet.agents()
     live = await live_by_job(view)
-    work = None if _left(found) else await view.context.store.run(ops.last_work)
+    work = None if found.left else await view.context.store.run(ops.last_work)
     results = work.results if work else found.done
     about = await view.context.cells.of([*found.processing, *results, *found.failed])
     running = {
@@ -38,7 +38,7 @@ async def build(view: View) -> Screen:
         "following": [job for job in found.processing if _waits(live.get(job.id))][:MOST_FOLLOWING],
         "live": live,
         "count": found.counts.processing,
-        "is_idle": not _left(found),
+        "is_idle": not found.left,
         "about": about,
     }
     notice = {"counts": found.counts, "reports": reports, "has_agent": has_agent(found, agents)}
@@ -48,7 +48,7 @@ async def build(view: View) -> Screen:
     sla = view.context.workspace.settings.sla
     is_target_set = "images_per_minute" in sla.model_fields_set
     pace = _pace(found, sla.images_per_minute if is_target_set else 0.0)
-    rate = "" if running["is_idle"] or not found.done_last_five else rate_of(found.per_minute / 60)
+    rate = "" if running["is_idle"] or not found.done_last_five else rate_of(found.per_minute)
     fragments = (
         Fragment("overview-notice", notice),
         Fragment("overview-counts", {"found": found, "rate": rate}),
@@ -64,19 +64,19 @@ async def build(view: View) -> Screen:
     return Screen("overview.html", "Overview", summary, fragments, section="overview")
 
 
-def _left(found: Overview) -> int:
-    """How many jobs may still run, without those that wait for a person."""
-    return max(0, found.counts.pending + found.counts.processing - found.kept)
-
-
 def _work_sentence(work: Work, kept: int) -> Markup:
     """`The last work: 412 pictures in 6 h, 3 need attention.` A script says “Last night” if it was, for the viewer."""
+    words = Markup('<span data-began="{}" data-ended="{}">The last work</span>{}')
+    return words.format(work.began.isoformat(), work.ended.isoformat(), work_words(work, kept))
+
+
+def work_words(work: Work, kept: int) -> str:
+    """`: 412 pictures in 6 h, 3 need attention.`"""
     took = duration_of((work.ended - work.began).total_seconds())
     made = f"{counted(work.done, 'picture')} in {took}" if work.done else "no picture"
     needy = f", {attention(work.attention)}" if work.attention else ""
     paused = f". {kept:,} paused" if kept else ""
-    words = Markup('<span data-began="{}" data-ended="{}">The last work</span>: {}{}{}.')
-    return words.format(work.began.isoformat(), work.ended.isoformat(), made, needy, paused)
+    return f": {made}{needy}{paused}."
 
 
 def _waits(run: LiveRun | None) -> bool:
@@ -112,7 +112,7 @@ def queue_sentence(
 
 def _outlook(found: Overview, reports: Sequence[ServerReport], agents: int, seconds_left: float | None) -> str:
     kept = f", {found.kept:,}{' or more' if found.kept == KEPT_COUNTED else ''} paused" if found.kept else ""
-    left = _left(found)
+    left = found.left
     if not left:
         return kept
     if not has_agent(found, agents):

@@ -25,5 +25,5 @@ FROM jobs;
 CREATE TEMP VIEW IF NOT EXISTS brief_batches AS
 SELECT id, name, kind, status, generation, grid, iif(octet_length(metadata) > 16384, NULL, metadata) AS metadata,
     created_at, completed_at, iif(octet_length(reason) > 2048, substr(reason, 1, 2048), reason) AS reason, is_paused,
-    is_serial, wants_grid, grid_generation, grid_problem, created_by, external_id
+    is_serial, wants_grid, grid_generation, grid_problem, created_by, external_id, reopened_at
 FROM batches;
