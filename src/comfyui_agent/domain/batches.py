@@ -14,7 +14,7 @@ from comfyui_agent.domain.texts import TextEnum
 LONGEST_NAME = 60
 LONGEST_MEMBER_NAME = 80
 COUNTS = ("total", "pending", "processing", "done", "failed")
-JSON_KEYS = ("id", "name", "kind", "status", *COUNTS, "created_at", "completed_at", "generation", "grid", "external_id")
+JSON_KEYS = ("id", "name", "kind", "status", *COUNTS, "created_at", "completed_at", "generation", "grid")
 
 
 class BatchKind(TextEnum):

@@ -5,6 +5,7 @@ Nothing here sends anything, so both clients share it.
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ from comfyui_agent.web.api.models import (
 
 T = TypeVar("T")
 PREFIX = "/api/v1"
-LONGEST_WAIT = 50.0
+LONGEST_WAIT = 50
 """Seconds of one request; longer waits are several."""
 
 
@@ -162,11 +163,11 @@ def _waited(kind: type[T], path: str, timeout: float | None) -> Call[T]:
     raise NotReady(f"{path[1:]} has not ended within {timeout:g} s")
 
 
-def _parts(timeout: float | None) -> Iterator[float]:
-    """The waits of several requests. The last one may be 0: whoever waits for no time at all still looks."""
-    left = float("inf") if timeout is None else timeout
+def _parts(timeout: float | None) -> Iterator[int]:
+    """Whole seconds of several requests. One may be 0: whoever waits for no time at all still looks."""
+    left = math.inf if timeout is None else math.ceil(timeout)
     while True:
-        yield min(LONGEST_WAIT, left)
+        yield int(min(LONGEST_WAIT, left))
         left -= LONGEST_WAIT
         if left <= 0:
             return

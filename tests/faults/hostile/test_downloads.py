@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
@@ -127,7 +126,7 @@ async def test_a_name_that_cannot_be_sent_is_refused_without_a_crash(
 async def test_a_full_disk_is_not_blamed_on_the_server(
     server: HostileServer, comfy: ComfyClient, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def receive(transport: downloads.Transport, result: ResultFile, target: BinaryIO) -> tuple[bytes, int]:
+    async def receive(transport: downloads.Transport, result: ResultFile, *_: object) -> tuple[bytes, int]:
         async with transport.download("view", result.query):
             raise OSError(errno.ENOSPC, "No space left on device")
 

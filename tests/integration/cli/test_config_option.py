@@ -62,7 +62,9 @@ def test_the_commands_are_those_of_the_contract() -> None:
         *("e3 db compact", "e3 db backup", "e3 db prune", "e3 audit"),
         *(SERVERS, "e3 servers ls", "e3 servers pause", "e3 servers drain", "e3 servers resume"),
         *("e3 servers explain", "e3 tune", "e3 notify test"),
-        *("e3 serve", "e3 gateway", "e3 token create", "e3 token ls", "e3 token revoke", "e3 token open"),
+        *("e3 webhooks add", "e3 webhooks deliveries", "e3 webhooks ls"),
+        *("e3 webhooks repeat", "e3 webhooks rm", "e3 webhooks test"),
+        *("e3 serve", "e3 gateway", "e3 mcp", "e3 token create", "e3 token ls", "e3 token revoke", "e3 token open"),
         *(
             "e3 wildcards ls",
             "e3 workflow import",
@@ -91,7 +93,8 @@ def test_a_command_on_a_workspace_takes_config() -> None:
 LISTINGS = [
     path
     for path in ALL
-    if path.split()[-1] not in ("demo", "sim", "serve", "gateway", "migrate", "recover") and path != "e3 workflow"
+    if path.split()[-1] not in ("demo", "sim", "serve", "gateway", "mcp", "migrate", "recover")
+    and path != "e3 workflow"
 ]
 
 

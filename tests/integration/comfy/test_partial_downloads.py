@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from comfyui_agent.comfy.downloads import _append, _finish
 
 
 def test_a_file_that_someone_removed_while_it_was_written_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "film.e3part"
-    _append(path, b"\x1aE\xdf\xa3" + b"x" * 1000, 0)
+    path, digest = tmp_path / "film.e3part", hashlib.sha256()
+    _append(path, b"\x1aE\xdf\xa3" + b"x" * 1000, digest, 0)
     path.unlink()
     with pytest.raises(FileNotFoundError):
-        _finish(path, b"the rest", 1012, FileKind("webm", "video"), "film.webm", 0)
+        _finish(path, b"the rest", digest, 1012, FileKind("webm", "video"), "film.webm", 0)

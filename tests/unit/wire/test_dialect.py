@@ -25,6 +25,7 @@ FIRST_VERSION = {
     "active_content_downloaded": "0.28.0",
     "cached_outputs_without_client": "0.28.0",
     "model_extensions_listed": "0.28.0",
+    "model_previews_bounded": "0.28.0",
     "user_files_are_downloads": "0.28.0",
     "jobs_count_previews": "0.32.0",
     "newer_definitions": "0.33.0",

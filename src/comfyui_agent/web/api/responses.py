@@ -60,7 +60,8 @@ def listed(job: Job) -> dict[str, Any]:
 
 
 def shown_batch(batch: Batch) -> dict[str, Any]:
-    more = {"attention": batch.attention, "is_paused": batch.is_paused, "created_by": batch.created_by}
+    owned = {"created_by": batch.created_by, "external_id": batch.external_id}
+    more = {"attention": batch.attention, "is_paused": batch.is_paused, **owned}
     return batch.as_json() | more | {"sentence": sentence(batch)}
 
 
