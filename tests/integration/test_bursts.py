@@ -154,6 +154,23 @@ def test_two_prompts_of_one_name_do_not_overwrite_each_other(folder: BurstFolder
     assert folder.results == ["EP01/a.png"]
 
 
+def test_a_second_folder_is_refused_before_it_replaces_results_of_the_first(folder: BurstFolder) -> None:
+    folder.write("EP01/a.txt", "the first")
+    assert folder.call().code == 0
+    before = folder.items()
+    other = folder.root / "more"
+    (other / "EP01").mkdir(parents=True)
+    (other / "EP01" / "a.txt").write_text("the second", encoding="utf-8")
+    flags = folder.arguments()
+    flags[1] = "more"
+    for more in ([], ["--state", "more.json"]):
+        ended = folder.e3(*flags, *more)
+        assert (ended.code, folder.items()) == (1, before)
+        assert "a.png is a result already, of another prompt or job: name another --output-dir" in ended.err
+    assert folder.e3(*flags, "--output-dir", "elsewhere").code == 0
+    assert text_of(folder.root / "elsewhere" / "EP01" / "a.png") == "the second"
+
+
 # Where the text goes.
 
 
