@@ -395,6 +395,16 @@ def test_a_burst_out_of_time_ends_cleanly_and_the_next_takes_its_prompts_over(fo
     assert folder.renders() == 1
 
 
+def test_what_is_cancelled_while_it_renders_is_not_said_to_have_failed(folder: BurstFolder) -> None:
+    folder.use(slow_text_picture(30))
+    folder.write_many(2)
+    running = folder.start()
+    running.wait_said("Burst of 2")
+    wait_until(lambda: folder.rows("SELECT 1 FROM jobs WHERE status = 'processing'"), "a prompt at work")
+    assert folder.e3("batch", "cancel", folder.batch_id).code == 0
+    assert running.end().out.splitlines()[0] == "Completed in this burst: 0 of 2, 2 cancelled"
+
+
 def test_bursts_shorter_than_their_poll_come_to_an_end(folder: BurstFolder) -> None:
     """What a burst left at the server is found by the next one at once, however slow its polling is."""
     folder.use(slow_text_picture(2.0))

@@ -155,9 +155,12 @@ class Burst:
         summary = summarize(self.batch_id, self._mirror.entries, self._before, self.picked, next_size, trouble)
         attention = {key for key, item in self._mirror.items.items() if item.needs_attention}
         failures = tuple(each for each in summary.failures if each[0] in attention)
+        cancelled = summary.failed - sum(self._before.get(key) is not ItemStatus.FAILED for key in attention)
         waiting = self._in_turn()
         next_item = waiting[0][0] if waiting else summary.next_item
-        return replace(summary, attention=len(attention), failures=failures, next_item=next_item)
+        return replace(
+            summary, attention=len(attention), cancelled=max(0, cancelled), failures=failures, next_item=next_item
+        )
 
     async def _prepare(self) -> None:
         """Read the file, see what its user wants, and choose what this burst renders."""
