@@ -89,6 +89,7 @@ def test_a_result_becomes_the_picture_of_another_workflow(site: Site, visit: Vis
     page.get_by_role("button", name="Queue it").click()
     page.wait_for_url(re.compile(r"/jobs/\d+$"))
     assert list(site.job(int(page.url.rpartition("/")[2]))["pictures"]) == ["4.image"]
+    expect(page.get_by_role("row", name="image").get_by_role("img")).to_have_js_property("naturalWidth", 320)
 
 
 def choose(page: Page, site: Site, job: dict[str, Any]) -> None:

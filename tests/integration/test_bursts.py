@@ -154,6 +154,23 @@ def test_two_prompts_of_one_name_do_not_overwrite_each_other(folder: BurstFolder
     assert folder.results == ["EP01/a.png"]
 
 
+def test_a_second_folder_is_refused_before_it_replaces_results_of_the_first(folder: BurstFolder) -> None:
+    folder.write("EP01/a.txt", "the first")
+    assert folder.call().code == 0
+    before = folder.items()
+    other = folder.root / "more"
+    (other / "EP01").mkdir(parents=True)
+    (other / "EP01" / "a.txt").write_text("the second", encoding="utf-8")
+    flags = folder.arguments()
+    flags[1] = "more"
+    for more in ([], ["--state", "more.json"]):
+        ended = folder.e3(*flags, *more)
+        assert (ended.code, folder.items()) == (1, before)
+        assert "a.png is a result already, of another prompt or job: name another --output-dir" in ended.err
+    assert folder.e3(*flags, "--output-dir", "elsewhere").code == 0
+    assert text_of(folder.root / "elsewhere" / "EP01" / "a.png") == "the second"
+
+
 # Where the text goes.
 
 
@@ -376,6 +393,16 @@ def test_a_burst_out_of_time_ends_cleanly_and_the_next_takes_its_prompts_over(fo
     ended = folder.call("--size", "1", "--json")
     assert (ended.code, ended.summary["completed"], ended.summary["next_item"]) == (10, 1, keys[1])
     assert folder.renders() == 1
+
+
+def test_what_is_cancelled_while_it_renders_is_not_said_to_have_failed(folder: BurstFolder) -> None:
+    folder.use(slow_text_picture(30))
+    folder.write_many(2)
+    running = folder.start()
+    running.wait_said("Burst of 2")
+    wait_until(lambda: folder.rows("SELECT 1 FROM jobs WHERE status = 'processing'"), "a prompt at work")
+    assert folder.e3("batch", "cancel", folder.batch_id).code == 0
+    assert running.end().out.splitlines()[0] == "Completed in this burst: 0 of 2, 2 cancelled"
 
 
 def test_bursts_shorter_than_their_poll_come_to_an_end(folder: BurstFolder) -> None:

@@ -186,7 +186,8 @@ def _print(summary: Summary, as_json: bool) -> None:
     if as_json:
         print_json(summary.as_json())
     else:
-        failed = f", {summary.failed} failed" if summary.failed else ""
+        failed = f", {summary.failed - summary.cancelled} failed" if summary.failed > summary.cancelled else ""
+        failed += f", {summary.cancelled} cancelled" if summary.cancelled else ""
         done = f"{summary.completed} of {summary.size}" if summary.size else "none"
         needy = f", {attention(summary.attention)}" if summary.attention else ""
         none = summary.next_item is None

@@ -155,9 +155,12 @@ class Burst:
         summary = summarize(self.batch_id, self._mirror.entries, self._before, self.picked, next_size, trouble)
         attention = {key for key, item in self._mirror.items.items() if item.needs_attention}
         failures = tuple(each for each in summary.failures if each[0] in attention)
+        cancelled = summary.failed - sum(self._before.get(key) is not ItemStatus.FAILED for key in attention)
         waiting = self._in_turn()
         next_item = waiting[0][0] if waiting else summary.next_item
-        return replace(summary, attention=len(attention), failures=failures, next_item=next_item)
+        return replace(
+            summary, attention=len(attention), cancelled=max(0, cancelled), failures=failures, next_item=next_item
+        )
 
     async def _prepare(self) -> None:
         """Read the file, see what its user wants, and choose what this burst renders."""
@@ -171,6 +174,7 @@ class Burst:
             )
         entries = with_new(state.entries, plan.prompts)
         self.notes += [f"{path!r}: its name is not UTF-8: rename it; left out" for path in nameless(plan.prompts)]
+        await self._check_results(entries)
         batch = await self._known_batch()
         if batch.is_paused:
             raise BurstIsPaused
@@ -204,6 +208,16 @@ class Burst:
             batch = await self._store.run(ops.find_batch, self.batch_id)
         assert batch is not None
         return batch
+
+    async def _check_results(self, entries: dict[str, Entry]) -> None:
+        """BadState if a new item would be rendered for a name that another job has."""
+        known = {item.key for item in await self._store.run(ops.burst_items, self.batch_id)}
+        names = {self._workspace.shown(Path(self._target(entries[key]))): key for key in entries if key not in known}
+        for name in sorted(await self._store.run(ops.owned_files, list(names))):
+            raise BadState(
+                f"{names[name]}: {name} is a result already, of another prompt or job: name another --output-dir, "
+                "and another --state to keep two folders apart"
+            )
 
     async def _take_in(self, entries: dict[str, Entry]) -> None:
         """Every item is a job from the start, so that counts are those of the whole folder."""
@@ -250,7 +264,7 @@ class Burst:
         """The first items that wait, as many as the size allows; those at a server already come first, and all."""
         waiting, template = self._in_turn(), self._plan.template
         there = [
-            Pick(item.job_id, template, file_path=self._target(key), is_at_server=True)
+            Pick(item.job_id, template, file_path=self._target(self._mirror.entries[key]), is_at_server=True)
             for key, item in waiting
             if item.is_at_server
         ]
@@ -279,11 +293,10 @@ class Burst:
             problem = str(error)
         if problem:
             return Pick(item.job_id, self._plan.template, problem=f"{key}: {problem}")
-        return Pick(item.job_id, self._plan.template, values, self._target(key))
+        return Pick(item.job_id, self._plan.template, values, self._target(self._mirror.entries[key]))
 
-    def _target(self, key: str) -> str:
+    def _target(self, entry: Entry) -> str:
         """Where the result of an item goes; its ending follows the bytes."""
-        entry = self._mirror.entries[key]
         stem = Path(entry.filename).stem or entry.filename
         return (Path(os.path.abspath(self._plan.output)) / entry.subfolder / f"{stem}.png").as_posix()
 

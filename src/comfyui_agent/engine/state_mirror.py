@@ -100,6 +100,8 @@ class Summary:
     next_item: str | None
     batch_id: str = ""
     attention: int = 0
+    cancelled: int = 0
+    """How many of `failed` people gave up: cancelled, dismissed, or marked in the state file."""
     failures: tuple[tuple[str, str], ...] = ()
     trouble: str = ""
 

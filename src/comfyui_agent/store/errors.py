@@ -32,7 +32,7 @@ class FileTaken(StoreError):
     """A result's path belongs to another job, or to a grid."""
 
     def __init__(self, path: str, holder: str) -> None:
-        super().__init__(f"{path} belongs to {holder}: give this one another file_path")
+        super().__init__(f"{path} belongs to {holder}: give this one another file_path, a burst another --output-dir")
         self.path = path
 
 

@@ -61,6 +61,13 @@ def find_needs(session: Session, keys: Collection[str]) -> list[Needs]:
 
 
 @query
+def seconds_like(session: Session, needs: Needs) -> float | None:
+    """How long renders took with the same models at the same size, whatever their workflow. None if there were none."""
+    found: float | None = session.value("seconds_like", model_set=needs.model_set, pixels=needs.pixels)
+    return found
+
+
+@query
 def known_models(session: Session, most: int) -> list[str]:
     """The model files that jobs have named, of at most so many different sets of models."""
     rows = session.rows("known_models", most=most)

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import Any
 
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.store.job_orders import BadCursor, CursorPlace, cursor_of, place_of
 from comfyui_agent.store.operation import Operation, query, statement, transition
 from comfyui_agent.store.port import Row, Session
-from comfyui_agent.store.rows import record
+from comfyui_agent.store.rows import parsed_object, record
 
 EARLIEST = datetime(1, 1, 2, tzinfo=timezone.utc)
 ORDER = "prompts"
@@ -44,6 +45,12 @@ class NextPrompts:
 def prompt_sources(session: Session, jobs: Sequence[JobId]) -> list[PromptSource]:
     rows = session.rows("prompt_sources", ids=list(jobs), longest=LONGEST_INPUTS)
     return [record(PromptSource, row) for row in rows]
+
+
+@query
+def sent_values(session: Session, jobs: Sequence[JobId]) -> dict[JobId, dict[str, Any]]:
+    """What was filled in for the server that ran a job last, by place."""
+    return {row["job_id"]: parsed_object(row["sent"]) for row in session.rows("sent_values", ids=list(jobs))}
 
 
 @query

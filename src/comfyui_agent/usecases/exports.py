@@ -5,15 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import Any
 from zipfile import ZipFile, ZipInfo
 
 from comfyui_agent.batches.grids import NoGrid, compose
 from comfyui_agent.domain.grid_layout import sheet_place
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.needs import model_names
+from comfyui_agent.domain.needs import AUTO, ModelInput, model_names
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted, printable, whole
 from comfyui_agent.pictures.compose import Spec
@@ -66,13 +67,22 @@ async def to_export(store: Store, prompts: Prompts, jobs: Sequence[Job]) -> list
     if not done:
         raise NotPossible("none of these has a result", "Choose jobs that are done.")
     keys = {job.needs for job in done if job.needs}
-    models = {each.key: model_names(each.models) for each in await store.run(ops.find_needs, keys) if each.models}
+    needs = {each.key: each.models for each in await store.run(ops.find_needs, keys)}
     found: list[Exported] = []
     for start in range(0, len(done), JOBS_AT_ONCE):
         part = done[start : start + JOBS_AT_ONCE]
         made = await prompts.made([job.id for job in part])
-        found += [Exported(job, made.get(job.id, UNKNOWN), models.get(job.needs or "", "")) for job in part]
+        sent = await store.run(ops.sent_values, [job.id for job in part])
+        for job in part:
+            models = _as_sent(needs.get(job.needs or "", ()), sent.get(job.id, {}))
+            found.append(Exported(job, made.get(job.id, UNKNOWN), model_names(models) if models else ""))
     return found
+
+
+def _as_sent(models: Sequence[ModelInput], sent: Mapping[str, Any]) -> list[ModelInput]:
+    """With the files that `auto` stood for."""
+    files = {place.rpartition(".")[2]: value for place, value in sent.items()}
+    return [each._replace(value=str(files.get(each.name, AUTO))) if each.value == AUTO else each for each in models]
 
 
 def zip_parts(results: Sequence[Exported], find: Find) -> Iterator[bytes]:

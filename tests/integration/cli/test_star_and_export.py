@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
+from comfyui_agent.domain.jobs import Template
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from support.agents import AgentWorkspace
@@ -16,9 +19,12 @@ from support.workspaces import call_e3, new_workspace
 
 
 async def _night(store: Store) -> None:
-    await store.run(ops.submit_jobs, [wish(name) for name in ("fox", "owl", "waits")])
+    loads = Template.of({"4": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "auto"}}})
+    await store.run(ops.submit_jobs, [wish("fox", template=loads), wish("owl"), wish("waits")])
+    sent = json.dumps({"4.ckpt_name": "dream.safetensors"})
     for leased in await lease(store, most=2):
-        await store.run(ops.complete_job, leased.lease, [f"jobs/finished/image/{leased.config_name}.png"], 1.0)
+        as_sent = replace(leased.lease, sent=sent)
+        await store.run(ops.complete_job, as_sent, [f"jobs/finished/image/{leased.config_name}.png"], 1.0)
 
 
 @pytest.fixture
@@ -42,6 +48,7 @@ def test_what_has_a_star_is_exported(night: AgentWorkspace) -> None:
     assert (answer.returncode, answer.stdout) == (0, "1 result in best.zip\n")
     with ZipFile(night.root / "best.zip") as archive:
         assert archive.namelist() == ["fox.png", "results.csv"]
+        assert b"dream.safetensors,fox.png" in archive.read("results.csv"), "not auto"
     assert call_e3("export", "fox", "2", "sheet.png", cwd=night.root).stdout == "2 results in sheet.png\n"
     assert opened((night.root / "sheet.png").read_bytes()).format == "PNG"
     call_e3("star", "--clear", "fox", cwd=night.root)

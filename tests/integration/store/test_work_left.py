@@ -54,6 +54,18 @@ async def left(store: Store, batch_id: str | None = None) -> float | None:
     return None if seconds is None else round(seconds, 1)
 
 
+async def test_a_new_workflow_takes_as_long_as_others_with_its_models_and_size(
+    store: Store, database: Database
+) -> None:
+    for seconds in (COLD, WARM):
+        await measure(store, database, seconds)
+    new = needs_of_template(Template.of(sampled("ink.safetensors", "owl", seed=1, steps=4)), {})
+    assert new.key != INK.key
+    assert await store.run(ops.seconds_like, new) == pytest.approx(WARM)
+    for unlike in (OIL, replace(new, pixels=1), replace(new, models=())):
+        assert await store.run(ops.seconds_like, unlike) is None
+
+
 async def test_the_end_of_a_batch_counts_what_stands_before_it_and_half_of_what_renders(
     store: Store, database: Database
 ) -> None:

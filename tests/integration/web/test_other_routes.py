@@ -195,6 +195,10 @@ async def test_how_it_stands_is_reported_with_counts_and_a_sentence(rendering: S
     assert status["images_per_minute"] is not None
     await rendering.post("/api/v1/jobs/one/cancel")
     assert (await rendering.get("/api/v1/status")).value["images_per_minute"] is None, "there is none when idle"
+    await rendering.job("two")
+    [leased] = await rendering.lease()
+    await rendering.store.run(ops.complete_job, leased.lease, [], 1.0)
+    assert (await rendering.get("/api/v1/status")).value["sentence"] == "The last work: 1 picture in 1 s."
 
 
 async def test_callers_learn_who_they_are(house: Served, locked_house: tuple[Served, Keys]) -> None:

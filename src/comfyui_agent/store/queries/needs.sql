@@ -44,6 +44,11 @@ FROM timings JOIN needs ON needs.key = timings.needs;
 SELECT needs, sum(runs + loads) AS renders, avg(coalesce(seconds, cold_seconds)) AS seconds FROM timings
 WHERE server IN ({texts(:servers)}) GROUP BY needs;
 
+-- name: seconds_like
+-- Mean seconds of renders with the same models at the same size, whatever their workflow. NULL if there were none.
+SELECT avg(coalesce(seconds, cold_seconds)) AS seconds FROM timings JOIN needs ON needs.key = timings.needs
+WHERE model_set = :model_set AND model_set <> '' AND pixels = :pixels;
+
 -- name: server_sets
 SELECT server_sets.server, server_sets.model_set, since, loads, stays, overtakes, models
 FROM server_sets LEFT JOIN needs ON needs.key = server_sets.needs;

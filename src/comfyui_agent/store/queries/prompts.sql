@@ -6,6 +6,9 @@ jobs.id, template_hash, batch_id, CASE WHEN octet_length(inputs) <= :longest THE
 -- name: prompt_sources
 SELECT {as_made} FROM jobs WHERE id IN ({numbers(:ids)});
 
+-- name: sent_values
+SELECT job_id, sent FROM attempts WHERE job_id IN ({numbers(:ids)}) AND sent IS NOT NULL ORDER BY number;
+
 -- name: results_to_index
 -- The results behind a place, in the order in which they ended. What ended just now may be followed by an earlier one.
 SELECT {as_made}, jobs.end_time FROM (

@@ -19,6 +19,7 @@ from comfyui_agent.domain.usual_inputs import usual_inputs, usual_values
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.pools import FILES
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.rows import parsed_object
 from comfyui_agent.usecases.takes import JobTake, takes_of
 from comfyui_agent.web.explanations import explain
 from comfyui_agent.web.html import seconds
@@ -45,7 +46,8 @@ async def build(view: View) -> Screen:
     key = (job.template_hash, job.inputs, job.workflow_id, sent)
     facts = {"job": job, "batch": batch, "maker": await maker(view, job), "models": sending.models}
     is_trouble = job.status is JobStatus.FAILED or (job.status is JobStatus.PENDING and job.error_trace)
-    inputs = {"given": [(each.name, _shown(each.value), each.node) for each in sending.given]}
+    kept = parsed_object(job.pictures)
+    inputs = {"given": [(each.name, _shown(each.value), each.node, kept.get(each.place)) for each in sending.given]}
     about = (await view.context.cells.of([job]))[job.id]
     copied = _copied(await FILES.run(_settings, sending))
     onward = {"job": job, "results": results, "copied": copied, "about": about, "takes": await _takes(view, job)}

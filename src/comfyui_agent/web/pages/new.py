@@ -17,7 +17,7 @@ from comfyui_agent.config.workflows import Workflow, names_of, open_places
 from comfyui_agent.domain.binding import TOKEN, Place, Unbindable
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import job_type_of
-from comfyui_agent.domain.needs import Offered, choices_among, missing_for, needs_of_template
+from comfyui_agent.domain.needs import Needs, Offered, choices_among, missing_for, needs_of_template
 from comfyui_agent.domain.node_classes import model_folder, takes_file
 from comfyui_agent.domain.prompts import NoSuchPlace
 from comfyui_agent.domain.states import JobStatus
@@ -102,7 +102,7 @@ async def build(view: View) -> Screen:
     workflow = begun.workflow
     offers = await _offers(view, workflow) if workflow is not None else {}
     fields = await REQUESTS.run(_fields, workflow, begun, list(offers.values())) if workflow is not None else []
-    example, estimate = await _example(view, workflow.recipe.workflow_id) if workflow is not None else (None, {})
+    example, estimate = await _example(view, workflow) if workflow is not None else (None, {})
     if begun.is_again and begun.job is not None and begun.job.status is JobStatus.DONE:
         example = begun.job
     values = {
@@ -171,15 +171,19 @@ async def _on_picture(view: View, known: Sequence[str], picture: str, job: Job |
     return Begun(tuple(takers), workflow, {takers[chosen]: picture}, job)
 
 
-async def _example(view: View, workflow_id: str) -> tuple[Job | None, dict[str, float]]:
-    """The last result of a workflow; seconds and bytes of one picture, and how many servers there are."""
-    store = view.context.store
+async def _example(view: View, workflow: Workflow) -> tuple[Job | None, dict[str, float]]:
+    """The last result of a workflow; seconds and bytes of one picture, and how many servers there are.
+
+    A workflow without results takes as long as others with its models and size.
+    """
+    store, workflow_id = view.context.store, workflow.recipe.workflow_id
     wanted = JobFilter(status=JobStatus.DONE, workflow_id=workflow_id)
     job = next(iter((await store.run(ops.job_page, wanted, None, 1)).jobs), None)
     durations = await store.run(ops.past_durations, workflow_id)
     found: dict[str, float] = {"servers": max(1, len(server_urls(view.context.workspace)))}
-    if durations:
-        found["seconds"] = median(durations)
+    seconds = median(durations) if durations else await store.run(ops.seconds_like, _needs(workflow))
+    if seconds:
+        found["seconds"] = seconds
     if job is not None:
         found["bytes"] = await FILES.run(view.context.outputs.bytes_of, job)
     return job, found
@@ -193,13 +197,18 @@ async def _offers(view: View, workflow: Workflow) -> Mapping[str, Offered]:
 
 def _missing(workflow: Workflow, offers: Mapping[str, Offered]) -> str:
     """What no server has that the workflow names, where nothing else is filled in."""
+    needs = _needs(workflow)
+    needs = replace(needs, models=tuple(each for each in needs.models if not TOKEN.search(each.value)))
+    return missing_for([needs], offers)
+
+
+def _needs(workflow: Workflow) -> Needs:
+    """What it needs where nothing else is filled in."""
     try:
         values, _ = workflow.bound({})
     except Unbindable as error:
         values = error.bound
-    needs = needs_of_template(workflow.template, values)
-    needs = replace(needs, models=tuple(each for each in needs.models if not TOKEN.search(each.value)))
-    return missing_for([needs], offers)
+    return needs_of_template(workflow.template, values)
 
 
 def _fields(workflow: Workflow, begun: Begun, offers: Sequence[Offered]) -> list[Field]:
