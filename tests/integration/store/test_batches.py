@@ -232,7 +232,6 @@ async def test_a_batch_says_what_its_members_are(store: Store, database: Databas
         "completed_at": None,
         "generation": 1,
         "grid": None,
-        "external_id": None,
     }
     assert (found.metadata, found.ended, found.is_grid_due) == ({"made": "in a test"}, 2, False)
 

@@ -74,7 +74,6 @@ def test_the_json_has_exactly_the_keys_that_scripts_rely_on() -> None:
         "completed_at": None,
         "generation": 2,
         "grid": "jobs/finished/image/fox_1a2b3c4d/grid.png",
-        "external_id": None,
     }
     assert type(found["status"]) is str
     assert type(found["kind"]) is str
