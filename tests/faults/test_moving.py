@@ -52,7 +52,7 @@ async def fill():
             "INSERT INTO batches (id, name, kind, status, completed_at) "
             "VALUES ('b', 'b', 'sweep', 'complete', '2025-01-01 00:00:00.000');"
             "UPDATE jobs SET batch_id = 'b', batch_index = id WHERE id > 4 AND id < 9;"
-            "INSERT INTO files SELECT 'jobs/finished/image/' || id || '.png', id FROM jobs WHERE id < 9;"
+            "INSERT INTO files (path, job_id) SELECT 'jobs/finished/image/' || id || '.png', id FROM jobs WHERE id < 9;"
             "INSERT INTO grid_files VALUES ('jobs/finished/image/b/grid.png', 'b', '');"
             "UPDATE events SET at = '2025-01-01 00:00:00.000'")
     database.close()
