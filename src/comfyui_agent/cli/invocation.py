@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, get_type_hints
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import typer
 
@@ -161,9 +161,8 @@ def with_options(
     The first parameter of `work` is no option. A shared option is an annotation and a default; a name of an own one
     puts that one there.
     """
-    hints = get_type_hints(work, include_extras=True)
-    _, *own = inspect.signature(work).parameters.values()
-    parameters = {each.name: each.replace(annotation=hints[each.name], kind=each.KEYWORD_ONLY) for each in own}
+    _, *own = inspect.signature(work, eval_str=True).parameters.values()
+    parameters = {each.name: each.replace(kind=each.KEYWORD_ONLY) for each in own}
     for name, option in shared.items():
         moved = parameters.pop(name, None)
         kind = inspect.Parameter.KEYWORD_ONLY

@@ -99,14 +99,12 @@ async def deliveries(
 async def repeat(
     call: Invocation,
     name: Name,
-    delivery: Annotated[
-        int | None, typer.Argument(metavar="[ID]", min=1, help="One message; else all dead ones.")
-    ] = None,
+    delivery: Annotated[int, typer.Argument(metavar="[ID]", min=0, show_default=False, help="One; else all dead.")] = 0,
 ) -> None:
     """Send dead messages again, for another day: one, or all of a webhook."""
     async with call.opened() as store:
         found = await usecases.find_webhook(store, name)
-        repeated = await usecases.repeat_deliveries(store, call.actor, found, delivery)
+        repeated = await usecases.repeat_deliveries(store, call.actor, found, delivery or None)
         call.show(
             {"repeated": repeated}, f"{counted(repeated, 'message')} to webhook {found.label} will be sent again."
         )

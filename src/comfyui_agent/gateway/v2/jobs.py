@@ -140,6 +140,8 @@ class JobRoutes:
             run, view = runs.get(prompt.job_id), await job_view(caller, request, prompt, runs)
             status = {"status": view["status"], "queue_position": view["queue_position"]}
             if prompt.ended_at is not None:
+                if prompt.has_run and told.get("status", {}).get("status") == "queued":  # it was quicker than the looks
+                    yield "status", {"status": "running", "queue_position": None}
                 for output in view["outputs"]:
                     yield "output", output
                 yield "status", status
