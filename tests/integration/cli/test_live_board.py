@@ -56,7 +56,7 @@ def test_it_shows_how_it_stands_every_step_the_rate_and_the_time_that_is_left(sl
         terminal.wait_for(lambda: bool(RATE.search(terminal.text)))
         assert not are_previews_wanted(slow.root / "database" / "agents"), "a terminal shows no pictures"
         assert terminal.finish() == 0
-    lines = terminal.screen.text.splitlines()
+    lines = [line for line in terminal.screen.text.splitlines() if line]
     assert lines[0].startswith("Watching jobs/processing, rendering with ")
     assert [line.split("  ")[1:3] for line in lines[1:-1]] == [["● Done", f"knight_{n}.yaml"] for n in range(6)]
     assert lines[-1] == "6 job files taken in. In all: 6 done, 0 need attention, 0 pending."
