@@ -21,7 +21,7 @@ async def busy(slow_wire: Wire) -> str:
 
 async def run_order(wire: Wire, busy: str, prompt_ids: list[str]) -> list[str]:
     """The order in which these prompts ended, once the busy one is interrupted. Equal ones come from the cache."""
-    await wire.interrupt(busy)
+    await wire.stop([busy])
     for prompt_id in prompt_ids:
         await wire.finished(prompt_id)
     history = (await wire.get("/history")).body

@@ -123,6 +123,5 @@ class Front(Wire):
     async def clear(self) -> None:
         """Leave nothing in the queue, whoever it belongs to."""
         await self.post("/queue", {"clear": True})
-        for item in (await self.queue())[0]:
-            await self.interrupt(item[1])
+        await self.stop([item[1] for item in (await self.queue())[0]])
         await self.idle()

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
@@ -211,12 +211,19 @@ class Wire:
     async def interrupt(self, prompt_id: str) -> None:
         assert (await self.post("/interrupt", {"prompt_id": prompt_id})).status == 200
 
+    async def stop(self, prompt_ids: Collection[str], timeout: float = 60) -> None:
+        """Interrupts these until none of them runs: a prompt that begins forgets an interrupt from just before."""
+        deadline = time.monotonic() + timeout
+        while running := {item[1] for item in (await self.queue())[0]}.intersection(prompt_ids):
+            assert time.monotonic() < deadline, f"{running} still run after {timeout} s"
+            for prompt_id in running:
+                await self.interrupt(prompt_id)
+            await asyncio.sleep(0.1)
+
     async def leave(self) -> None:
         """Takes back what this test submitted and is not finished."""
         await self.post("/queue", {"delete": self.submitted})
-        for item in (await self.queue())[0]:
-            if item[1] in self.submitted:
-                await self.interrupt(item[1])
+        await self.stop(self.submitted)
         await self.idle()
 
     @asynccontextmanager
